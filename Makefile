@@ -1,8 +1,9 @@
 # Every target is a phase of .ci/run, where its command is written down.
-.PHONY: help ci setup format lint types imports test test-fast nightly features prove bench docs
+.PHONY: help ci setup format lint types imports test test-fast affected nightly features prove bench docs
 
 help:
 	@echo "test-fast  tests that need no JVM and no server, about a minute"
+	@echo "affected   what your change reaches, compared with the main branch (TIDEGATE_BASE=commit names another)"
 	@echo "ci         everything a change can break, as CI runs it: half an hour or more on two cores"
 	@echo "nightly    all walks, full simulations, slow tests: hours; resumes where it was interrupted."
 	@echo "           PARTS='simulation slow' narrows it, SIZE=0.1 shortens it"
@@ -26,7 +27,7 @@ format:
 setup lint types imports features:
 	@.ci/run $@
 
-test test-fast:
+test test-fast affected:
 	@.ci/run $@ $(T)
 
 docs:

@@ -8,6 +8,7 @@ of the processor: the driver waits for nothing here.
 - *checkpoint*: from the request to the metadata (`Coordinator`, `read_part`, `encode`), its publication, and the deletion of
   what the dropped one leaves. Once with every task changing 1 % of its files, once with 1 % of the tasks doing so.
 - *start*: claim, recovery and restore orders at full size.
+- *waiting output*: 1,000 slots and 100 epochs that a target has not taken; see `waiting_output`.
 - *log*: the same at ten thousand and ten million log entries. The entries below the last ones are made up when they are read,
   since no entry but the last is looked at more closely.
 """
@@ -27,7 +28,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from benchmarks import harness
+from benchmarks import harness, waiting_output
 from tidegate.checkpoint import entry as entries
 from tidegate.checkpoint.claim import claim
 from tidegate.checkpoint.cleaner import Cleaner
@@ -73,9 +74,20 @@ class Size:
     changed: int = 10
     few_entries: int = 10_000
     many_entries: int = 10_000_000
+    waiting_slots: int = 1_000
+    waiting_epochs: int = 100
 
 
-QUICK = Size(repetitions=2, tasks=200, files=50, changed=1, few_entries=100, many_entries=10_000)
+QUICK = Size(
+    repetitions=2,
+    tasks=200,
+    files=50,
+    changed=1,
+    few_entries=100,
+    many_entries=10_000,
+    waiting_slots=50,
+    waiting_epochs=5,
+)
 
 
 def run(
@@ -110,6 +122,8 @@ def run(
         "start at many / few log entries": harness.bounded(start_s / short_start_s, at_most=1.2),
         "requests of a start": harness.bounded(max(requests for _, requests in many), at_most=100),
     }
+    waiting = waiting_output.Waiting(size.waiting_slots, size.waiting_epochs)
+    waiting_output.measure(result, waiting, size.repetitions, _Job(size, size.few_entries).claimed())
     return result
 
 
@@ -160,13 +174,13 @@ class CountingStorage:
 
     def lengthen(self, log_entries: int) -> None:
         """Move the end of the log: the newest entry becomes the one of this slot."""
-        names = sorted(name for name in self.objects if "/log/" in name)
+        names = [name for name in self.objects if "/log/" in name or "/entries/" in name]
         if names:
-            last = entries.from_bytes(self.objects[names[-1]], names[-1])
+            last = max((entries.from_bytes(self.objects[name], name) for name in names), key=lambda entry: entry.slot)
             for name in names:
                 del self.objects[name]
-            moved = replace(last, slot=log_entries)
-            self.objects[LAYOUT.log(log_entries)] = entries.to_bytes(moved)
+            moved = replace(last, slot=log_entries, folder=log_entries, next_folder=log_entries)
+            self.objects[LAYOUT.log(log_entries, log_entries)] = entries.to_bytes(moved)
             self.objects.pop(LAYOUT.owner, None)
         self._first_slot = log_entries
 
@@ -190,7 +204,7 @@ class CountingStorage:
 
     def _made_up(self, slot: int) -> bytes:
         claimed = entries.claim(None, Signature(new_nonce(), "former", slot), LINE, None)
-        return entries.to_bytes(replace(claimed, slot=slot))
+        return entries.to_bytes(replace(claimed, slot=slot, next_folder=slot + 1))
 
     def size(self, path: str) -> int:
         return len(self.get(path))
@@ -277,6 +291,11 @@ class _Job:
         took = time.process_time() - begin
         self._epoch = 0
         return took, self.storage.requests.total() - before
+
+    def claimed(self) -> Any:
+        """The store of a new owner, and how protocols are performed."""
+        self.start()
+        return SimpleNamespace(store=self._store, perform=self._perform)
 
     def _described(self) -> Any:
         """The part of a `JobDescription` that restore orders depend on."""

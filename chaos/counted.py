@@ -133,12 +133,13 @@ def asked(stream: Any, uid: str, *, ordered: bool) -> Any:
 
 
 def declare(
-    spark: Any, folder: str, unique: bool, batches: bool = False, *, calls: bool = False, function: str | None = None
-) -> tg.Job:
+    spark: Any, folder: str, unique: bool, batches: bool = False, *, calls: bool = False, function: str | None = None,
+    name: str = "counted", out: str = "out",
+) -> tg.Job:  # fmt: skip
     """`calls`: rows pass an async function before the first level, between the levels, and before the sink. `function`: level 1
-    is a function of Spark's, of the kind that `chaos.spark_functions` knows."""
+    is a function of Spark's, of the kind that `chaos.spark_functions` knows. `out`: the folder of the sink."""
     rows = spark.readStream.schema("k int, i bigint, v bigint").option("maxFilesPerTrigger", 5).json(f"{folder}/in")
-    job = tg.Job("counted", parallelism=4)
+    job = tg.Job(name, parallelism=4)
     number, add = (NumberBatches, AddBatches) if batches else (Number, Add)
     if function is None:
         source = job.source("rows", rows)
@@ -158,7 +159,7 @@ def declare(
     )
     if calls:
         two = asked(two, "ask-last", ordered=False)
-    two.sink("out", tg.FileSink(f"{folder}/out"))
+    two.sink("out", tg.FileSink(f"{folder}/{out}"))
     return job
 
 

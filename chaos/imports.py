@@ -24,7 +24,17 @@ from typing import Any
 
 from chaos.imported import FOLDER
 from chaos.tally import Feed
-from chaos.torment import ROOT, Hang, Torment, fault_environment, python_path, say, summary
+from chaos.torment import (
+    ROOT,
+    Hang,
+    Torment,
+    fault_environment,
+    names_of_entries,
+    python_path,
+    read_entry,
+    say,
+    summary,
+)
 from tidegate.testing.cluster import StandaloneCluster
 from tidegate.testing.faults import FaultOrders
 
@@ -63,12 +73,10 @@ class ImportTorment(Torment):
         return self._before + super().visible()
 
     def log_names(self) -> list[str]:
-        folder = self.folder / "checkpoints" / "imported" / "log"
-        return [name for name in os.listdir(folder) if name.isdigit()] if folder.exists() else []
+        return names_of_entries(self.folder / "checkpoints" / "imported")
 
     def log_entry(self, name: str) -> bytes | None:
-        path = self.folder / "checkpoints" / "imported" / "log" / name
-        return path.read_bytes() if path.exists() else None
+        return read_entry(self.folder / "checkpoints" / "imported", name)
 
     def _keep_feeding(self) -> None:
         while not self._stop.wait(1.0):

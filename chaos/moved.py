@@ -8,8 +8,12 @@ import tidegate as tg
 from chaos.counted import SPARK, declare
 
 MASTER, FOLDER = "TIDEGATE_CHAOS_MASTER", "TIDEGATE_CHAOS_FOLDER"
+NAME, OUT = "TIDEGATE_CHAOS_NAME", "TIDEGATE_CHAOS_OUT"
+"""Of a fork: its name, and the folder of its sink."""
 
 
 def build() -> tg.Job:
     spark = tg.session("chaos", master=os.environ[MASTER], config=SPARK)
-    return declare(spark, os.environ[FOLDER], unique=False)
+    name = os.environ.get(NAME, "counted")
+    out = os.environ.get(OUT, "out")
+    return declare(spark, os.environ[FOLDER], unique=False, name=name, out=out)

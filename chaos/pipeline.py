@@ -134,14 +134,18 @@ class PipelineTorment(Torment):
 
     def log_names(self) -> list[str]:
         with suppress(StorageError, OSError):
-            names = [found.path.rpartition("/")[2] for found in self._storage.list("piped/log")]
-            return [name for name in names if name.isdigit()]
+            return [path.rpartition("/")[2] for path in self._log_paths()]
         return []
 
     def log_entry(self, name: str) -> bytes | None:
         with suppress(StorageError, OSError):
-            return self._storage.get(f"piped/log/{name}")
+            for path in self._log_paths():
+                if path.endswith(f"/{name}"):
+                    return self._storage.get(path)
         return None
+
+    def _log_paths(self) -> list[str]:
+        return [found.path for folder in ("log", "entries") for found in self._storage.list(f"piped/{folder}")]
 
     def settle(self) -> None:
         """No more rows come; wait until each that was sent can be seen, however often."""

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from chaos.matrix import cells
-from chaos.tally import read_output, verify
 from chaos.torment import Hang, Torment, fault_environment, say, summary
 from tidegate.testing.cluster import StandaloneCluster
 from tidegate.testing.faults import FaultOrders
@@ -63,6 +62,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--savepoints", action="store_true", help="die in the middle of savepoints, stops, and starts from a savepoint"
     )
+    parser.add_argument(
+        "--histories", action="store_true",
+        help="restore the checkpoint directory from a backup, or start a copy of it next to the original, and die meanwhile",
+    )  # fmt: skip
     parser.add_argument("--in-place", action="store_true", help="die in the middle of rescales of the running job")
     parser.add_argument(
         "--plain-spark", action="store_true", help="the pipeline without tidegate: count its duplicates"
@@ -114,7 +117,7 @@ def run(options: argparse.Namespace) -> int:
                 torment.settle()
             except Hang as hang:
                 problem = f"hang: {hang}"
-    verdict = verify(torment.feed.rows, read_output(folder))
+    verdict = torment.verdict()
     expected = todo if options.at_most is None else begun
     unhit = [str(cell) for cell in expected if not torment.hits[str(cell)]] if options.matrix else []
     result: dict[str, Any] = {
@@ -138,6 +141,7 @@ def run(options: argparse.Namespace) -> int:
         "calls": options.calls,
         "function": options.function,
         "seconds": round(time.monotonic() - started, 1),
+        **torment.findings(),
     }
     if options.json is not None:
         options.json.write_text(json.dumps(result, indent=2) + "\n")
@@ -160,6 +164,10 @@ def _kind(options: argparse.Namespace) -> tuple[type[Torment], list[Any]]:
         from chaos.moves import Moves, move_cells  # Late, for a quick start.
 
         return Moves, list(move_cells())
+    if options.histories:
+        from chaos.histories import Histories, history_cells
+
+        return Histories, list(history_cells())
     if options.in_place:
         from chaos.in_place import InPlace, rescale_cells
 

@@ -34,19 +34,23 @@ class Served(Torment):
 
     def arguments(self) -> list[str]:
         (self._port,) = free_ports(1)
+        start, self.start = self.start, []
+        return self.run_command(self.folder / "checkpoints", self._port, start)
+
+    def run_command(self, directory: Path, port: int, start: list[str]) -> list[str]:
+        """Of a job that keeps its checkpoints in a directory."""
         settings = {
-            "execution.checkpointing.dir": self.folder / "checkpoints",
+            "execution.checkpointing.dir": directory,
             "execution.checkpointing.savepoint-dir": self.folder / "savepoints",
             "execution.checkpointing.interval": "2 s",
             "execution.checkpointing.incremental": "true",
             "execution.checkpointing.data-inline-threshold": "0",
             "execution.checkpointing.tolerable-failed-checkpoints": "100",
             "state.backend.type": self._options.backend,
-            "rest.port": self._port,
+            "rest.port": port,
             **DELAYS,
             **(CHANGELOG if self._options.changelog else {}),
         }
-        start, self.start = self.start, []
         told = (f"-D{key}={value}" for key, value in settings.items())
         return [*TIDEGATE, "run", str(ROOT / "chaos" / "moved.py"), *start, *told]
 

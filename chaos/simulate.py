@@ -17,11 +17,12 @@ SUMMARY = (
 
 EXPECTED_STEPS = (
     "claim.1-read", "claim.2-decided", "claim.3-won", "claim.4-shown", "recover.1-read", "recover.2-learnt",
-    "recover.3-owed", "publish.1-metadata", "publish.2-entry", "release.1-commit", "release.2-committed", "clean.1-marked",
+    "recover.3-owed", "publish.0-output", "publish.1-metadata", "publish.2-entry", "release.1-commit",
+    "release.2-committed", "clean.1-marked",
     "clean.2-metadata", "clean.3-files", "sweep.1-listed", "sweep.2-deleted", "stop.1-entry", "end.1-entry", "dispose.1-read",
     "dispose.2-files", "dispose.3-metadata", "materialize.1-reserved", "materialize.2-asked", "materialize.3-stored",
     "materialize.4-offered", "materialize.5-completed", "materialize.6-released", "rescale.1-asked", "rescale.2-saved",
-    "rescale.3-ended", "rescale.4-claimed",
+    "rescale.3-ended", "rescale.4-claimed", "append.1-created", "trim.1-listed", "trim.2-deleted",
 )  # fmt: skip
 """Every numbered step at which a driver of the simulation can die."""
 

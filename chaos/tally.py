@@ -45,6 +45,18 @@ class Feed:
 
 
 @dataclass(frozen=True, slots=True)
+class Counted:
+    """What a checkpoint has counted: rows of each key, and of each bucket rows and their sum."""
+
+    rows: dict[int, int] = field(default_factory=dict)
+    sums: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def has(self, row: dict[str, Any]) -> bool:
+        """Whether a row of the output was counted before the checkpoint."""
+        return bool(row["n"] <= self.rows.get(row["k"], 0))
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     expected: int
     lost: int
@@ -68,8 +80,9 @@ def visible(folder: Path) -> int:
     return sum(path.read_bytes().count(b"\n") for path in (folder / "out").glob("*.json"))
 
 
-def verify(fed: Iterable[tuple[int, int, int]], out: Iterable[dict[str, Any]]) -> Verdict:
-    """Every row once; counts of each key and sums of each bucket without gap or repeat."""
+def verify(fed: Iterable[tuple[int, int, int]], out: Iterable[dict[str, Any]], start: Counted | None = None) -> Verdict:
+    """Every row once; counts of each key and sums of each bucket without gap or repeat. They continue from `start`."""
+    start = start or Counted()
     expected = {i: (k, v) for k, i, v in fed}
     seen: dict[int, int] = defaultdict(int)
     by_key: dict[int, list[int]] = defaultdict(list)
@@ -80,11 +93,12 @@ def verify(fed: Iterable[tuple[int, int, int]], out: Iterable[dict[str, Any]]) -
         by_bucket[row["b"]].append((row["m"], row["total"], row["i"]))
     wrong: list[str] = []
     for key, counts in by_key.items():
-        if sorted(counts) != list(range(1, len(counts) + 1)):
+        first = start.rows.get(key, 0) + 1
+        if sorted(counts) != list(range(first, first + len(counts))):
             wrong.append(f"the counts of key {key} have gaps or repeats")
     for bucket, steps in by_bucket.items():
-        total = 0
-        for place, (m, reported, i) in enumerate(sorted(steps), 1):
+        before, total = start.sums.get(bucket, (0, 0))
+        for place, (m, reported, i) in enumerate(sorted(steps), before + 1):
             total += expected[i][1] if i in expected else 0
             if (m, reported) != (place, total):
                 wrong.append(f"the sums of bucket {bucket} go wrong at step {place}")

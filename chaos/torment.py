@@ -1,7 +1,7 @@
 """A job on a cluster that is killed on purpose: its supervisor, its feed, and one fault after the other.
 
 The job is a process that is started again whenever it ends, as a supervisor would. `chaos.run` decides which faults there are;
-`chaos.moves`, `chaos.in_place`, `chaos.pipeline` and `chaos.rescales` have jobs and faults of further kinds.
+`chaos.moves`, `chaos.histories`, `chaos.in_place`, `chaos.pipeline` and `chaos.rescales` have jobs and faults of further kinds.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import tidegate.testing.faults
 from chaos.matrix import Cell, How, Phase, Victim
-from chaos.tally import Feed, visible
+from chaos.tally import Feed, Verdict, read_output, verify, visible
 from tidegate.testing.cluster import StandaloneCluster
 from tidegate.testing.faults import FaultOrders
 from tidegate.testing.processes import alive, descendants
@@ -63,6 +64,9 @@ class Torment:
         self.most_unseen = 1_000 if options.function else 3_000
         """Rows that were sent and cannot be seen yet: above that, no more are sent."""
         self._drivers: list[subprocess.Popen[bytes]] = []
+        self._logs: dict[int, Path] = {}
+        # The supervisor restarts the job while a walk may start a copy of it.
+        self._launching = threading.Lock()
         self._stop = threading.Event()
         self._hold = threading.Event()
 
@@ -83,22 +87,33 @@ class Torment:
         return visible(self.folder)
 
     def launch(self) -> subprocess.Popen[bytes]:
-        self.starts += 1
-        log = (self.folder / f"driver-{self.starts:03d}.log").open("wb")
-        command = [sys.executable, *self.arguments()]
+        return self.spawn(self.arguments(), self.environment)
+
+    def spawn(self, arguments: list[str], further: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        """Start a driver, with further variables."""
+        with self._launching:
+            self.starts += 1
+            path = self.folder / f"driver-{self.starts:03d}.log"
+        command = [sys.executable, *arguments]
         environment = {
             **os.environ,
             **fault_environment(self.orders),
-            **self.environment,
+            **further,
             "TIDEGATE_LOCAL_DIR": str(self.folder / "driver"),
         }
-        with log:
+        with path.open("wb") as log:
             started = subprocess.Popen(
                 command, env=environment, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=ROOT,
                 start_new_session=True,
             )  # fmt: skip
-        self._drivers = [*(driver for driver in self._drivers if driver.poll() is None), started]
+        with self._launching:
+            self._logs[started.pid] = path
+            self._drivers = [*(driver for driver in self._drivers if driver.poll() is None), started]
         return started
+
+    def log_of(self, driver: subprocess.Popen[bytes]) -> str:
+        """What a driver has printed."""
+        return self._logs[driver.pid].read_text(errors="replace")
 
     @contextmanager
     def supervised(self) -> Iterator[None]:
@@ -252,14 +267,10 @@ class Torment:
 
     def log_names(self) -> list[str]:
         """Names of the entries of the job's log."""
-        with suppress(FileNotFoundError):
-            return [name for name in os.listdir(self.folder / "checkpoints" / "counted" / "log") if name.isdigit()]
-        return []
+        return names_of_entries(self.folder / "checkpoints" / "counted")
 
     def log_entry(self, name: str) -> bytes | None:
-        with suppress(FileNotFoundError):
-            return (self.folder / "checkpoints" / "counted" / "log" / name).read_bytes()
-        return None
+        return read_entry(self.folder / "checkpoints" / "counted", name)
 
     def _slots(self) -> int:
         """The newest entry of the job's log."""
@@ -296,6 +307,30 @@ class Torment:
             time.sleep(0.5)
         # Whatever comes too much, comes now.
         time.sleep(5)
+
+    # -- who counts ---------------------------------------------------------------------------------------------------
+
+    def verdict(self) -> Verdict:
+        """Compare what was sent with what readers find. The job must have ended."""
+        return verify(self.feed.rows, read_output(self.folder))
+
+    def findings(self) -> dict[str, Any]:
+        """What else belongs into the report."""
+        return {}
+
+
+def names_of_entries(job: Path) -> list[str]:
+    """Names of the entries of a job's log that have not been deleted."""
+    with suppress(FileNotFoundError):  # a folder of old entries was deleted meanwhile
+        return [file.name for file in (*job.glob("log/*"), *job.glob("entries/*/*")) if file.name.isdigit()]
+    return []
+
+
+def read_entry(job: Path, name: str) -> bytes | None:
+    with suppress(FileNotFoundError):
+        for file in (*job.glob(f"log/{name}"), *job.glob(f"entries/*/{name}")):
+            return file.read_bytes()
+    return None
 
 
 def summary(times: list[float]) -> dict[str, float]:

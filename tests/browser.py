@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.servers.process import die_with_parent
+from tests.speed import Limit
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 _FLAGS = (
@@ -199,19 +200,19 @@ class Page:
 
     def wait_for(self, script: str, timeout_s: float = 15) -> Any:
         """Wait until an expression is true, and return its value. Elements count as true."""
-        latest = time.monotonic() + timeout_s
+        limit = Limit(timeout_s)
         while True:
             try:
                 # An element has no value in JSON.
                 found = self.evaluate(f"(v => v instanceof Node ? true : v)({script})")
             except BrowserError as error:
                 # The page is being replaced by the next one.
-                if "context" not in str(error):
+                if "context" not in str(error) and "navigated" not in str(error):
                     raise
                 found = None
             if found:
                 return found
-            if time.monotonic() > latest:
+            if limit.passed():
                 raise BrowserError(
                     f"After {timeout_s:g} s this is not true: {script}\nErrors: {self.console_errors}\nThe page says:\n"
                     + self.text[:2000]

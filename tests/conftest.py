@@ -10,6 +10,7 @@ import pytest
 from tests import sparks
 from tests.tiers import profiles
 from tests.tiers.budgets import pytest_runtest_makereport  # noqa: F401  (a hook of pytest's)
+from tests.tiers.selection import pytest_collection_modifyitems  # noqa: F401  (a hook of pytest's)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import count, product
@@ -11,13 +11,16 @@ from pathlib import Path
 
 from chaos.simulation.faults import CALM, Crash
 from chaos.simulation.model import Epoch, Handles, Snapshot, StateFile, key_groups, verify
+from chaos.simulation.target import INLINE
 from chaos.simulation.tasks import RealTasks, check_restore, parts_of_checkpoint
 from chaos.simulation.world import Process, World
+from tidegate.checkpoint import entry as entries
 from tidegate.checkpoint.announcements import Announced, Announcements
-from tidegate.checkpoint.claim import claim, claim_again, show_life
+from tidegate.checkpoint.claim import check_location, claim, claim_again, show_life
 from tidegate.checkpoint.cleaner import Cleaner
 from tidegate.checkpoint.committables import channel, commit
-from tidegate.checkpoint.completed_store import CompletedCheckpointStore, Draft, NotPublished
+from tidegate.checkpoint.completed_store import CompletedCheckpointStore, Draft, NotPublished, divided_output
+from tidegate.checkpoint.contents import CheckpointContents
 from tidegate.checkpoint.coordinator import (
     Action,
     Cadence,
@@ -31,9 +34,10 @@ from tidegate.checkpoint.coordinator import (
 from tidegate.checkpoint.effects import CommitFailed, Delete, Get, Put, Sleep, Steps
 from tidegate.checkpoint.entry import CheckpointRef, Entry, RunOutcome, Signature
 from tidegate.checkpoint.failure import CheckpointFailureReason
+from tidegate.checkpoint.foreign_output import Markers, foreign_output
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.checkpoint.log import ClaimLost
-from tidegate.checkpoint.metadata import AnyFileList, FileList, MetadataError, StoredFileList
+from tidegate.checkpoint.log import ClaimLost, trim
+from tidegate.checkpoint.metadata import AnyFileList, FileList, MetadataError, StoredFileList, StoredOutput
 from tidegate.checkpoint.metadata import StateFile as MetadataFile
 from tidegate.checkpoint.pending import PendingCheckpoint, Stage, UploadAck
 from tidegate.checkpoint.pins import PinTooLate, place, remove
@@ -43,6 +47,7 @@ from tidegate.checkpoint.requests import Request, RequestKind
 from tidegate.checkpoint.start import Start
 from tidegate.checkpoint.stored_acks import StoredAcks
 from tidegate.checkpoint.task_part import ListChange, list_digest
+from tidegate.connectors.outcome import ForeignOutput
 from tidegate.connectors.sink import Committable
 from tidegate.core.clock import Instant, MonotonicMs, WallMs
 from tidegate.core.errors import CorruptState, StorageError
@@ -64,6 +69,8 @@ IN_TASKS = {SINK: True, UNKEYED: False}
 """Sinks that tasks publish to: each slot by itself, or one task for all slots. The driver publishes to the other one, and to
 these while little waits."""
 PUBLISHER = PublisherLimits(small_bytes=6, stay_ms=200, first_rest_ms=100, longest_rest_ms=400)
+INLINE_OUTPUT = (0, 500, 0, 2_000)
+"""How much output that waits since the last checkpoint stays in the metadata, in turn. One committable has about 250 bytes."""
 SLICES = (1, 3, 64, 1_000)
 """How many tasks a slice of a sweep has, in turn."""
 STOP_MS = 3_000
@@ -150,7 +157,11 @@ class SimDriver:
         self.winding_down = False
         self.settled = False
         self.savepoints: list[CheckpointRef] = []
+        self.accepts = False
+        """Whether the user accepts output that the log does not know."""
         self.tasks: RealTasks | None = None
+        self.is_copy = False
+        """Whether it finds the log of another place, and nobody has said that this is meant."""
         self._start = start
         self._force = force
         self._head: Epoch | None = None
@@ -183,8 +194,14 @@ class SimDriver:
         """How often the job was claimed again by this process."""
         self._signed: set[Nonce] = set()
         self._beating = False
+        self._entry: Entry | None = None
         self._releasing = True
         """False while the job is being claimed again: the product's loop, which starts publications, has ended by then."""
+
+    @property
+    def claim(self) -> Entry | None:
+        """The last claim that it won. None: none yet."""
+        return self._entry
 
     @property
     def now(self) -> Instant:
@@ -194,12 +211,19 @@ class SimDriver:
     def sign(self) -> Signature:
         nonce = Nonce(self.world.serial(f"nonce-{self.process.name}"))
         self._signed.add(nonce)
-        return Signature(nonce, self.process.name + (f".{self._life}" if self._life else ""), self.now.wall_ms)
+        # Small folders, so that they are deleted while rivals sleep; versions need not agree about their size.
+        entries.SLOTS_PER_FOLDER = self.world.folder_rng.choice((1, 1, 2, 3))
+        owner = self.process.name + (f".{self._life}" if self._life else "")
+        return Signature(nonce, owner, self.now.wall_ms, random_bits=self.world.term_rng.getrandbits(32))
 
     def main(self) -> Steps[str]:
         world, plan = self.world, self.plan
         mint: Callable[[], Lineage] = lambda: Lineage(world.serial("lineage"))  # noqa: E731
+        yield from check_location(plan.layout, self._start)
+        yield from self._check_targets()
         self._entry = yield from claim(plan.layout, self._start, self.sign, mint, PATIENCE_MS, self._force)
+        if self.is_copy:
+            world.fail(f"{self.process.name} continues a copy of the job's directory")
         world.tally.events["claims"] += 1
         while True:
             try:
@@ -209,12 +233,29 @@ class SimDriver:
                 reach("rescale.3-ended")
                 self.parallelism, self._rescale_to = self._rescale_to, None
                 self._entry = yield from self._claim_again()
+                world.watch(plan.layout).excuse(self._entry)
                 reach("rescale.4-claimed")
                 world.tally.events["rescales in place"] += 1
             except StorageError:
                 if world.rng.random() < 0.2:
                     raise
                 self._entry = yield from self._claim_again()
+
+    def _check_targets(self) -> Steps[None]:
+        """What the product does before a claim. A target that is away is checked by its first commit."""
+        if self._start.fresh:
+            return
+        target = self.world.target(self.process.job)
+        markers: Callable[[Lineage], Markers] = lambda lineage: target.markers(lineage, self.world.storage)  # noqa: E731
+        foreign = yield from foreign_output(self.plan.layout, markers, self._start.source)
+        for sink, epochs in foreign.items():
+            if not self.accepts:
+                raise ForeignOutput(sink, epochs)
+            self.world.tally.events["output of a lost history accepted"] += 1
+        accepted = tuple(epoch for epochs in foreign.values() for epoch in epochs)
+        if accepted:
+            target.accept(self.world.storage)
+        self._start = replace(self._start, accepted=accepted)
 
     def _claim_again(self) -> Steps[Entry]:
         """A write has an outcome that nobody knows. A sweep or a publication that the life before began goes on beside, and its
@@ -258,13 +299,18 @@ class SimDriver:
     def _newest(self) -> Entry:
         """The newest entry that this process knows to be its own."""
         store: CompletedCheckpointStore | None = getattr(self, "store", None)
+        assert self._entry is not None
         return self._entry if store is None or store.term < self._entry.term else store.entry
 
     def _own(self) -> Steps[str]:  # noqa: C901 a driver's whole life, read from top to bottom
         world, plan, entry = self.world, self.plan, self._entry
+        assert entry is not None
+        self.process.history = entry.history
         world.note(self.process.name, f"owns term {entry.term}, base {entry.base and entry.base.metadata}")
+        world.watch(plan.layout).check_won(entry)
         yield from self._hold_again(entry.base)
-        store = CompletedCheckpointStore(plan.layout, entry, world.read, self.sign, plan.num_retained)
+        inline_bytes = INLINE_OUTPUT[entry.slot % len(INLINE_OUTPUT)]
+        store = CompletedCheckpointStore(plan.layout, entry, world.read, self.sign, plan.num_retained, inline_bytes)
         data = yield from store.recover()
         self.store, self.cleaner = store, Cleaner(store, SLICES[entry.term % len(SLICES)])
         self._releasing = True
@@ -351,7 +397,10 @@ class SimDriver:
             yield from self._acknowledge(part)
 
     def _acknowledge(self, part: Part) -> Steps[None]:
-        """Only what was accepted counts, as in the product's `PendingUploads`."""
+        """Only what was accepted counts, as in the product's `PendingUploads`. Tasks know uploads by their term: the end of one
+        that an earlier term ordered is reported to nobody."""
+        if part.term != self.store.term:
+            return
         if self.tasks is not None:
             yield from self._act(self.tasks.acknowledge(part.ack))
             return
@@ -496,6 +545,7 @@ class SimDriver:
             world.tally.events["epochs thrown away"] += 1
             return  # the attempt is discarded; its files are orphans, and the epoch is tried again
         output = tuple((c.lineage, c.sink, c.slot) for c in committables)
+        world.use_epoch(store.entry.lineage, epoch)
         self._head = Epoch(
             epoch, self._head, store.entry.lineage, start, start + 1 + rng.randrange(9), frozenset(touched), output,
             marks,
@@ -538,8 +588,9 @@ class SimDriver:
             of_slot = key_groups(partition, self.parallelism, self.plan.groups)
             groups = range(self.plan.groups) if sink == UNKEYED else of_slot
             if of_slot and rng.random() < 0.4:
-                paths = []
-                for _ in range(2 if world.chance(world.odds.second_attempt) else 1):
+                paths = [INLINE] if rng.random() < 0.3 else []  # Few rows are in the committable.
+                attempts = 2 if world.chance(world.odds.second_attempt) else 1
+                for _ in range(0 if paths else attempts):
                     self._attempt += 1
                     path = self.plan.layout.staged(epoch, sink, AttemptId(self._attempt), world.serial("rows"))
                     world.storage.apply_put(path, b"rows")
@@ -845,7 +896,10 @@ class SimDriver:
             self.world.fail(f"checkpoint {checkpoint_id} expired after {age_ms:.0f} ms")
 
     def _snapshot(
-        self, pending: PendingCheckpoint, committables: tuple[Committable, ...]
+        self,
+        pending: PendingCheckpoint,
+        committables: tuple[Committable, ...],
+        stored_output: tuple[StoredOutput, ...] = (),
     ) -> tuple[Snapshot, bytes, str]:
         assert self._head is not None
         epoch = next((e for e in self._head.chain() if e.id == pending.epoch), None)
@@ -869,6 +923,7 @@ class SimDriver:
             snapshot = Snapshot(epoch, self.parallelism, [], committables, lists, root, paths=paths, parts=parts)
             if not superseded:
                 check_restore(self.world, snapshot, self.plan.groups, [self.world.rng.randrange(self.parallelism)])
+        snapshot.stored_output = stored_output
         checksum = hashlib.sha256(f"{self.process.name} {self.store.term} {pending.id}".encode()).hexdigest()
         body = f'{{"checksum": "{checksum}"}}'.encode()
         self.world.snapshots[body] = snapshot
@@ -884,17 +939,30 @@ class SimDriver:
         if pending.request.kind.is_savepoint:
             yield from self._publish_savepoint(pending)
             return
-        snapshot, body, checksum = self._snapshot(pending, store.ledger.carried_by(pending.epoch))
+        output = divided_output(store, pending.id, pending.epoch, shares=not pending.request.full)
+        snapshot, body, checksum = self._snapshot(pending, output.inline, output.refs)
+        self._check_output(pending.epoch, self.world.contents(body, output.objects))
         before = store.entry.retained
         changes = {str(task): ack.change for task, ack in pending.acks.items()}
         try:
             ref = yield from store.publish(
-                Draft(pending.id, pending.epoch, body, checksum, self.world.read("", body), changes)
+                Draft(
+                    id=pending.id,
+                    epoch=pending.epoch,
+                    metadata=body,
+                    checksum=checksum,
+                    contents=self.world.contents(body, output.objects),
+                    changes=changes,
+                    objects=output.new,
+                )
             )
         except NotPublished as error:
             yield from self._act(coordinator.publish_failed(pending.id, self.now, str(error)))
             return
         self.world.tally.events["checkpoints completed"] += 1
+        self.world.tally.events["objects with waiting output"] += len(output.new)
+        self.world.tally.events["checkpoints that refer to earlier output"] += len(output.objects) > len(output.new)
+        self.world.watch(self.plan.layout).check_won(store.entry)
         self._handles[ref.metadata] = snapshot.handles
         if self.tasks is not None:
             self.tasks.completed(ref, pending, snapshot.parts)
@@ -910,6 +978,15 @@ class SimDriver:
         if not self._cleaning:
             self._cleaning = True
             self.world.spawn(self.process, self._clean(self.world.rng.random() < 0.5))
+
+    def _check_output(self, epoch: EpochId, contents: CheckpointContents) -> None:
+        """A checkpoint carries what waits, each once, wherever it is."""
+        carried = Counter((channel(c), c.epoch) for c in contents.committables)
+        waiting = Counter((channel(c), c.epoch) for c in self.store.ledger.carried_by(epoch))
+        if carried != waiting:
+            self.world.fail(
+                f"a checkpoint of {epoch} carries {carried - waiting} too much and lacks {waiting - carried}"
+            )
 
     def _publish_savepoint(self, pending: PendingCheckpoint) -> Steps[None]:
         """All files are the savepoint's own, and so are copies of the rows that wait."""
@@ -939,6 +1016,7 @@ class SimDriver:
             return
         if pending.request.kind is RequestKind.TERMINAL_SAVEPOINT:
             yield from store.publish_terminal(ref, world.read("", body))
+            world.watch(self.plan.layout).check_won(store.entry)
             self._stopped = ref, self.now
             self._schedule.hurry()
         if self.tasks is not None:
@@ -970,7 +1048,7 @@ class SimDriver:
         if order in self._in_tasks:
             return
         self._in_tasks.add(order)
-        task = Process(name=f"{self.process.name}-S{order[1]}", job=self.process.job)
+        task = Process(name=f"{self.process.name}-S{order[1]}", job=self.process.job, history=self.process.history)
         task.on_exit = lambda how: self._in_tasks.discard(order)
         delay = self.world.rng.uniform(1, 4_000 if self.world.chance(self.world.odds.slow_request * 4) else 100)
         self.world.clock.after(delay, lambda: self.world.spawn(task, self._publish_output(publication), main=True))
@@ -1039,6 +1117,7 @@ class SimDriver:
                     world.tally.events["sweeps"] += 1
                 if (yield from self.cleaner.dispose()):
                     world.tally.events["disposals"] += 1
+                world.tally.events["entries of the log deleted"] += yield from self.cleaner.trim_log()
             except StorageError:
                 yield Sleep(300)
             else:
@@ -1077,6 +1156,7 @@ class SimDriver:
         if order == "cancel":
             yield from self._act(self.coordinator.close(self.now))
             yield from self.store.finish(RunOutcome.CANCELED, keep=True)
+            self.world.watch(self.plan.layout).check_won(self.store.entry)
             self.world.tally.events["cancels"] += 1
         return order
 
@@ -1108,5 +1188,6 @@ class SimDriver:
             while self.cleaner.is_sweeping:
                 yield from self.cleaner.sweep(self.coordinator.in_flight())
             yield from self.cleaner.dispose()
+            yield from trim(self.plan.layout, store.entry)
             self.settled = True
             self.world.note(self.process.name, "settled")

@@ -30,6 +30,7 @@ class SimHosts:
         self._places: dict[tuple[str, int], int] = {}
         self._stands = 0
         self.list_bytes = rng.choice((_SHORT_LIST_BYTES, version_upload.LONGEST_INSIDE_BYTES))
+        self.deltas_per_list = rng.choice((0.0, 1.0, 9.0))
 
     def host_of(self, job: str, slot: int, move: bool = False) -> int:
         """Return the host of a task. It stays there until it moves."""
@@ -60,9 +61,11 @@ class SimHosts:
         turn, materializer.randrange = materializer.randrange, self._rng.randrange
         version_upload.unique_name = self._unique_name
         version_upload.LONGEST_INSIDE_BYTES = self.list_bytes
+        deltas, version_upload.DELTAS_PER_LIST = version_upload.DELTAS_PER_LIST, self.deltas_per_list
         try:
             yield
         finally:
             materializer.randrange = turn
+            version_upload.DELTAS_PER_LIST = deltas
             version_upload.unique_name, version_upload.LONGEST_INSIDE_BYTES = before
             self.close()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from chaos.simulation.faults import Violation
 from tidegate.checkpoint.committables import Channel
-from tidegate.checkpoint.metadata import AnyFileList, StoredFileList, TaskState
+from tidegate.checkpoint.metadata import AnyFileList, StoredFileList, StoredOutput, TaskState
 from tidegate.connectors.sink import Committable
 from tidegate.core.ids import EpochId, Lineage
 
@@ -67,11 +67,22 @@ class Snapshot:
     paths: frozenset[str] = frozenset()
     parts: tuple[TaskState, ...] = ()
     """If tasks are real: each of them, as the metadata has it."""
+    stored_output: tuple[StoredOutput, ...] = ()
+    """Objects with the output that is not in `committables`. They are real: bytes that are stored and read again."""
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        return tuple(f"{self.root}/{each.path}" for each in self.stored_output)
 
     def __post_init__(self) -> None:
         if self.parts:
             return
-        stored = {f"{self.root}/{files.path}" for _, files in self.lists if isinstance(files, StoredFileList)}
+        stored = {
+            f"{self.root}/{path}"
+            for _, files in self.lists
+            if isinstance(files, StoredFileList)
+            for path in files.paths
+        }
         self.paths = frozenset(path for task in self.tasks for _, path in task) | stored
         lists = dict(self.lists)
         self.handles = {

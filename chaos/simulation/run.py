@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -11,22 +12,37 @@ from functools import partial
 from chaos.simulation.driver import SINKS, JobPlan, SimDriver
 from chaos.simulation.faults import CALM, Odds, Violation
 from chaos.simulation.hosts import SimHosts
+from chaos.simulation.model import Epoch
 from chaos.simulation.tasks import check_restore
 from chaos.simulation.world import Process, Tally, World
+from tidegate.checkpoint import entry as entries
 from tidegate.checkpoint.committables import Channel
 from tidegate.checkpoint.coordinator import Cadence
 from tidegate.checkpoint.effects import Sleep, Steps
 from tidegate.checkpoint.entry import CheckpointRef, Entry, EntryKind
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.pins import PinTooLate, place
-from tidegate.checkpoint.start import Start
+from tidegate.checkpoint.start import DirectoryMoved, Start
+from tidegate.connectors.outcome import ForeignOutput
 from tidegate.core import faults
-from tidegate.core.ids import EpochId
+from tidegate.core.ids import EpochId, Uid
 
 CALM_MS = 14_000
 """From the last fault until everything must stand still: sleepers have woken, late requests have landed."""
 END_MS = 40_000
 CLOCK_JUMPS_MS = (-7_200_000, 7_200_000, -5_000, 5_000)
+RESTORED = (1, 6)
+"""Seeds with this remainder and divisor restore the job from a backup."""
+COPIED = (4, 6)
+"""Seeds with this remainder and divisor copy the job's storage, and start the job from the copy while the original runs."""
+COPIES_BEGIN = 1_000
+"""The drivers of a copy are counted from here on."""
+BACKLOGS = (2, 3)
+"""Seeds with this remainder and divisor have targets that are away for seconds."""
+BACKLOG_STEPS = ("publish.0-output",)
+"""Steps that a job comes to only if output waits."""
+LATE_MS = 7_000
+"""After a driver ended: until its last request is applied."""
 REAL_STATE = (0, 2)
 """Seeds with this remainder, divided by 5, have tasks with real state (`chaos.simulation.tasks`), with and without changelog."""
 MOST_REAL_TASKS = 8
@@ -44,6 +60,19 @@ class SimJob:
     running: list[SimDriver] = field(default_factory=list)
     savepoints: list[CheckpointRef] = field(default_factory=list)
     launched: int = 0
+    is_down: bool = False
+    """Stopped by its operator, who restores it from a backup, or continues with its copy."""
+    is_restored: bool = False
+    copy: World | None = None
+    """The other place, of a job that is a copy."""
+    peer: SimJob | None = None
+    """The original of a copy, and the copy of an original: both write to one target."""
+    shares_history: bool = False
+    """Whether both continue one line of history, because the operator said that the directory was moved."""
+
+    @property
+    def place(self) -> str:
+        return "here" if self.copy is None else "there"
 
 
 class Run:
@@ -56,14 +85,22 @@ class Run:
         self.odds = Odds.drawn(rng)
         self._clock_rng = random.Random(f"wall clocks of {seed}")  # so that the other faults stay as they are
         self._rescale_rng = random.Random(f"rescales of {seed}")
+        self._backup_rng = random.Random(f"backups of {seed}")
+        self._target_rng = random.Random(f"targets of {seed}")
+        self._restores = seed % RESTORED[1] == RESTORED[0] and crash_at is None
+        """Whether the job of this seed is restored from a backup. Nothing outside its folder may then depend on that."""
+        self._copies = seed % COPIED[1] == COPIED[0] and crash_at is None and seed % 5 not in REAL_STATE
+        alone = self._restores or self._copies
+        self._actions = [each for each in ACTIONS if not alone or each not in ("fork", "claim")]
         self._scripted = crash_at is not None
         if self._scripted:
             self.odds = replace(CALM)
             self.world.crash_at = crash_at
         self.faults_end_ms = rng.uniform(5_000, 14_000)
         self.jobs: list[SimJob] = []
+        self.copies: list[SimJob] = []
         self.given_away: list[CheckpointRef] = []
-        self._habits = rng.choices(ACTIONS, k=2)
+        self._habits = rng.choices(self._actions, k=2)
         """What the operator of this seed does most. Rare interleavings need the same action several times over."""
         self._winding = False
         if tasks is None:
@@ -98,6 +135,7 @@ class Run:
 
     def _go(self) -> Tally:
         world = self.world
+        slots_per_folder = entries.SLOTS_PER_FOLDER
         world.arm()
         try:
             world.set_odds(self.odds)
@@ -115,16 +153,23 @@ class Run:
                 world.clock.after(at, lambda: self._read_aside(self.rng.choice(self.jobs)))
             for _ in range(self.rng.choice((0, 1, 1, 4))):
                 world.clock.after(self.rng.uniform(500, self.faults_end_ms - 2_000), self._outage)
+            self._plan_backlogs()
             for _ in range(self._clock_rng.choice((0, 1, 2, 8))):
                 world.clock.after(self._clock_rng.uniform(500, self.faults_end_ms + CALM_MS), self._set_clocks)
             for _ in range(self._rescale_rng.choice((0, 1, 2, 4))):
                 world.clock.after(self._rescale_rng.uniform(1_000, self.faults_end_ms), self._rescale)
+            if self._restores:
+                self._plan_restore(self.jobs[0])
+            if self._copies:
+                at = self._backup_rng.uniform(1_500, self.faults_end_ms - 2_500)
+                world.clock.after(at, lambda: self._copy(self.jobs[0]))
             world.clock.after(self.faults_end_ms, lambda: world.set_odds(CALM))
             world.clock.after(self.faults_end_ms + CALM_MS, self._wind_down)
             world.clock.run(self.faults_end_ms + END_MS, self._done)
             self._judge()
         finally:
             faults.arm(None)
+            entries.SLOTS_PER_FOLDER = slots_per_folder
         return world.tally
 
     # deployments
@@ -132,21 +177,169 @@ class Run:
     def _launch(self, job: SimJob, start: Start, force: bool, delay_ms: float) -> None:
         self.world.clock.after(delay_ms, lambda: self._begin(job, start, force))
 
-    def _begin(self, job: SimJob, start: Start, force: bool) -> None:
+    def _begin(self, job: SimJob, start: Start, force: bool, accepts: bool = False) -> None:
+        if job.is_down:
+            return  # It is started again when it is restored.
         job.launched += 1
         process = Process(name=f"{job.plan.layout.job}#{job.launched}", job=job.plan.layout.job)
         process.wall_offset_ms = self._clock_rng.choice((0, 0, *CLOCK_JUMPS_MS))
-        driver = SimDriver(self.world, job.plan, process, start, force, self.rng.choice(job.parallelisms))
+        world = self._world(job)
+        start = replace(start, location=job.place)
+        driver = SimDriver(world, job.plan, process, start, force, self.rng.choice(job.parallelisms))
+        newest = world.watch(job.plan.layout).newest
+        elsewhere = newest is not None and newest.location != job.place
+        driver.is_copy = elsewhere and not start.fresh and not start.accepts_move
         driver.savepoints = job.savepoints
+        driver.accepts = accepts
         driver.winding_down = self._winding
         process.on_exit = lambda how: self._supervise(job, driver, how)
         job.running.append(driver)
-        self.world.spawn(process, driver.main(), main=True)
+        world.spawn(process, driver.main(), main=True)
+
+    def _world(self, job: SimJob) -> World:
+        return self.world if job.copy is None else job.copy
 
     def _supervise(self, job: SimJob, driver: SimDriver, how: str) -> None:
         job.running.remove(driver)
         self.world.tally.events[f"exits: {how.partition(':')[0]}"] += 1
+        if how.startswith(ForeignOutput.code) and self._decide_about_output(job, driver):
+            return
+        if how.startswith(DirectoryMoved.code):
+            self._decide_about_copy(job)
+            return
         self._launch(job, Start(), False, self.rng.uniform(300, 2_500))
+
+    def _decide_about_output(self, job: SimJob, driver: SimDriver) -> bool:
+        """A target has output that the job's log does not know. Return whether the operator starts the job in another way."""
+        newest = self._world(job).watch(job.plan.layout).newest
+        if job.shares_history:
+            self._choose_one(job)
+            return True
+        if job.is_restored:
+            if newest is not None and newest.base is not None and self._backup_rng.random() < 0.5:
+                self.world.tally.events["new lines of history after a restore"] += 1
+                # The operator was asked: what the abandoned line still owes may be written next to lost output.
+                self.world.target(job.plan.layout.job).accept(self.world.storage)
+                self._launch(job, Start(source=newest.base, fresh=True), True, 300)
+            else:
+                self.world.clock.after(300, lambda: self._begin(job, Start(), True, accepts=True))
+            return True
+        claim = driver.claim
+        if claim is None or (newest is not None and claim.term == newest.term):
+            raise Violation(f"{driver.process.name} does not know output of its own history")
+        return False  # Its successor has committed: it has lost the job.
+
+    def _copy(self, job: SimJob) -> None:
+        """Copy everything that is stored to another place, and start the job there. The original goes on."""
+        layout, log = job.plan.layout, self.world.watch(job.plan.layout).log
+        if not log:
+            return
+        twin = self.world.twin()
+        twin.restores = self.world.restores + 1  # no epoch may be run in both places
+        copied = SimJob(job.plan, job.parallelisms, 1, launched=COPIES_BEGIN, copy=twin, peer=job)
+        job.peer = copied
+        self.copies.append(copied)
+        watch = twin.watch(layout)
+        watch.now_ms = lambda: self.world.clock.now_ms
+        watch.restore(log)
+        complete = {(e.lineage, e.id) for entry in log for e in self._chain(entry)}
+        self.world.target(layout.job).share(complete, self.world.storage, twin.storage)
+        self.world.tally.events["jobs copied"] += 1
+        self.world.note("operator", f"copies {layout.root} with {len(log)} entries")
+        self._launch(copied, Start(), False, self._backup_rng.uniform(0, 500))
+
+    def _decide_about_copy(self, job: SimJob) -> None:
+        """The copy was refused. The operator begins a new line of history in it, or believes that the original is gone."""
+        assert job.peer is not None
+        newest = self._world(job).watch(job.plan.layout).newest
+        assert newest is not None
+        if self._backup_rng.random() < 0.4:
+            self.world.tally.events["copies that became a fork"] += 1
+            self.world.target(job.plan.layout.job).overwrite()
+            self._launch(job, Start(source=newest.base, fresh=True), True, 300)
+            return
+        self.world.tally.events["copies that continue the same history"] += 1
+        job.shares_history = job.peer.shares_history = True
+        self._launch(job, Start(accepts_move=True), True, self._backup_rng.choice((0, 300, 2_000)))
+        self._work_in_the_dark(job)
+        for _ in range(self._backup_rng.choice((0, 1, 4))):
+            self.world.clock.after(self._backup_rng.uniform(0, 4_000), partial(self._replace, job.peer, Start(), True))
+
+    def _work_in_the_dark(self, job: SimJob) -> None:
+        """The job does not reach its target for a while, so nobody notices that another history writes there. It is claimed
+        several times meanwhile, and the output of all its claims waits."""
+        if self._backup_rng.random() < 0.4:
+            return
+        lasts_ms = self._backup_rng.uniform(1_000, 5_000)
+        target = self.world.target(job.plan.layout.job)
+        target.cut_off_until_ms[self._world(job).storage] = self.world.clock.now_ms + lasts_ms
+        start = Start(accepts_move=job.copy is not None)
+        for _ in range(self._backup_rng.choice((0, 1, 2))):
+            self.world.clock.after(self._backup_rng.uniform(500, lasts_ms), lambda: self._replace(job, start, True))
+
+    def _choose_one(self, job: SimJob) -> None:
+        """One of two jobs that continue one history has met output of the other. The operator stops one of them for good."""
+        assert job.peer is not None
+        stopped, stays = (job, job.peer) if self._backup_rng.random() < 0.4 else (job.peer, job)
+        if stays.is_down:
+            stopped, stays = stays, stopped
+        if not stopped.is_down:
+            self.world.tally.events[f"one history in two places, {stopped.place} is stopped"] += 1
+            stopped.is_down = True
+            for driver in tuple(stopped.running):
+                driver.process.on_exit = lambda how, driver=driver: stopped.running.remove(driver)  # type: ignore[misc]
+                self._world(stopped).kill(driver.process, "stopped for its copy")
+        if stays is job:
+            start = Start(accepts_move=True)
+            self.world.clock.after(300, lambda: self._begin(job, start, True, accepts=True))
+
+    def _plan_restore(self, job: SimJob) -> None:
+        """Back up the job's folder while it runs, stop the job later, and restore the folder when no late request is left."""
+        stops_ms = self._backup_rng.uniform(2_500, self.faults_end_ms - 2_000)
+        self.world.clock.after(self._backup_rng.uniform(1_500, stops_ms - 300), lambda: self._back_up(job))
+        self.world.clock.after(stops_ms, lambda: self._take_down(job))
+
+    def _back_up(self, job: SimJob) -> None:
+        root, storage = job.plan.layout.root, self.world.storage
+        self._backup = {path: storage.objects[path] for path in storage.below(root) if "/pins/" not in path}
+        self._backup_log = list(self.world.watch(job.plan.layout).log)
+        self._backup_savepoints = list(job.savepoints)
+        self.world.note("operator", f"backs up {root} with {len(self._backup_log)} entries")
+
+    def _take_down(self, job: SimJob) -> None:
+        if not self._backup_log:
+            return  # A job whose backup is empty is a new job.
+        job.is_down = True
+        for driver in tuple(job.running):
+            driver.process.on_exit = lambda how, driver=driver: job.running.remove(driver)  # type: ignore[misc]
+            self.world.kill(driver.process, "stopped for a restore")
+        self.world.clock.after(LATE_MS, lambda: self._restore(job))
+
+    def _restore(self, job: SimJob) -> None:
+        world, layout = self.world, job.plan.layout
+        world.lost_names |= {*world.storage.below(layout.root)} - {*self._backup}
+        world.storage.replace_below(layout.root, self._backup)
+        world.watch(layout).restore(self._backup_log)
+        world.restores += 1
+        known = {(e.lineage, e.id) for entry in self._backup_log for e in self._chain(entry)}
+        target = world.target(layout.job)
+        for (lineage, _, _), shown in target.visible.items():
+            target.lost |= {(lineage, epoch) for epoch in shown} - known
+        if {entry.lineage for entry in world.watch(layout).lost} - {self._backup_log[-1].lineage}:
+            # The lost history had begun a new line. Its markers are not of the line that the backup continues.
+            target.overwrite()
+        job.savepoints[:] = self._backup_savepoints
+        job.is_down, job.is_restored = False, True
+        world.tally.events["jobs restored from a backup"] += 1
+        world.tally.events["jobs restored that had lost output"] += bool(target.lost)
+        world.note("operator", f"restores {layout.root}, {len(target.lost)} epochs of output are lost")
+        for _ in range(job.deployments):
+            self._launch(job, Start(), False, self._backup_rng.uniform(0, 500))
+        self._work_in_the_dark(job)
+
+    def _chain(self, entry: Entry) -> list[Epoch]:
+        data = None if entry.base is None else self._metadata(entry.base)
+        return [] if data is None else list(self.world.epoch_of(data).chain())
 
     def _outage(self) -> None:
         if self.rng.random() < 0.5:
@@ -156,6 +349,22 @@ class Run:
         self.world.tally.events["outages of a target"] += 1
         target = self.world.target(self.rng.choice(self.jobs).plan.layout.job)
         target.away_until_ms[self.rng.choice(SINKS)] = self.world.clock.now_ms + self.rng.uniform(500, 6_000)
+
+    def _plan_backlogs(self) -> None:
+        """In some seeds a target is away for so long that many checkpoints carry the same output."""
+        scripted = self._scripted and self.world.crash_at is not None and self.world.crash_at[0] in BACKLOG_STEPS
+        if not scripted and (self._scripted or self.seed % BACKLOGS[1] != BACKLOGS[0]):
+            return
+        self.world.tally.events["seeds with a backlog"] += 1
+        for begin_ms in (500, 6_000):
+            sinks = SINKS if scripted else self._target_rng.sample(SINKS, self._target_rng.choice((1, 2, 3)))
+            self.world.clock.after(begin_ms, lambda sinks=tuple(sinks): self._keep_away(sinks))
+
+    def _keep_away(self, sinks: tuple[Uid, ...]) -> None:
+        for job in self.jobs:
+            away_until_ms = self.world.target(job.plan.layout.job).away_until_ms
+            for sink in sinks:
+                away_until_ms[sink] = self.world.clock.now_ms + self._target_rng.uniform(2_000, 5_000)
 
     def _set_clocks(self) -> None:
         """Somebody sets the wall clock of each machine, in calm weather too. Nothing may wait for it."""
@@ -168,7 +377,7 @@ class Run:
 
     def _meddle(self) -> None:
         job = self.rng.choice(self.jobs)
-        what = self.rng.choice(self._habits if self.world.chance(0.6) else ACTIONS)
+        what = self.rng.choice(self._habits if self.world.chance(0.6) else self._actions)
         newest = self.world.watch(job.plan.layout).newest
         if what in ("savepoint", "stop", "cancel"):
             self._order(job, what)
@@ -184,7 +393,7 @@ class Run:
         elif what in ("force", "fresh"):
             self.world.tally.events[f"starts with {what}"] += 1
             begins_at = newest.base if what == "fresh" and newest is not None and self.world.chance(0.5) else None
-            self._replace(job, Start(begins_at, fresh=what == "fresh"), True)
+            self._replace(job, Start(source=begins_at, fresh=what == "fresh"), True)
 
     def _rescale(self) -> None:
         """Running drivers continue with another parallelism."""
@@ -212,7 +421,7 @@ class Run:
         older = published[:-1] + [s for s in job.savepoints if s.lineage == newest.lineage]
         if older:
             source = self.rng.choice(older)
-            if not source.owned and self.world.chance(0.5):
+            if not source.owned and not self._restores and self.world.chance(0.5):
                 source = self._give_away(job, source)
             self.world.tally.events["rollbacks"] += 1
             self.world.note("operator", f"rolls {job.plan.layout.job} back to {source.metadata}")
@@ -294,30 +503,43 @@ class Run:
 
     def _wind_down(self) -> None:
         self._winding = True
-        for job in self.jobs:
+        for job in (*self.jobs, *self.copies):
             for driver in job.running:
                 driver.winding_down = True
 
+    def _active(self) -> list[SimJob]:
+        return [job for job in (*self.jobs, *self.copies) if not job.is_down]
+
     def _done(self) -> bool:
-        return self._winding and all(any(d.settled for d in job.running) for job in self.jobs)
+        return self._winding and all(any(d.settled for d in job.running) for job in self._active())
 
     def _judge(self) -> None:
         if not self._done():
-            stuck = [job.plan.layout.job for job in self.jobs if not any(d.settled for d in job.running)]
+            stuck = [
+                f"{job.plan.layout.job} {job.place}"
+                for job in self._active()
+                if not any(d.settled for d in job.running)
+            ]
             raise Violation(f"no driver of {stuck} came to an end although nothing goes wrong any more")
-        for job in self.jobs:
+        for job in self._active():
             self._judge_job(job)
+            self.world.tally.events["deleted slots created again"] += self.world.watch(job.plan.layout).ghosts
 
     def _judge_job(self, job: SimJob) -> None:  # noqa: C901 a list of what must hold
-        world, watch = self.world, self.world.watch(job.plan.layout)
+        world = self._world(job)
+        watch = world.watch(job.plan.layout)
         newest = watch.newest
         assert newest is not None
         assert newest.base is not None
         # A step that is rarely reached may crash its driver long after all other faults; that claim has a reason.
-        flaps = [at for at in watch.claim_times if at > max(self.faults_end_ms, world.crashed_ms) + CALM_MS]
+        flaps = [at for at in watch.claim_times.values() if at > max(self.faults_end_ms, world.crashed_ms) + CALM_MS]
         if flaps:
             raise Violation(f"{len(flaps)} claims although the owner was healthy: drivers flap")
-        lines = {entry.lineage for entry in watch.log}
+        others = list(watch.lost)
+        """Entries of other histories that wrote to the same target."""
+        if job.peer is not None:
+            others += self._world(job.peer).watch(job.plan.layout).log
+        lines = {entry.lineage for entry in (*watch.log, *others)}
         completed: set[tuple[str, EpochId]] = set()
         wanted: set[tuple[Channel, EpochId]] = set()
         for entry in watch.log:
@@ -328,6 +550,7 @@ class Run:
                         if e.lineage in lines:
                             completed.add((e.lineage, e.id))
                             wanted.update((lane, e.id) for lane in e.output)
+        completed |= {(e.lineage, e.id) for entry in others for e in self._chain(entry)}
         if self._real:
             check_restore(world, world.snapshots[world.storage.objects[newest.base.metadata]], job.plan.groups)
         surviving = list(world.epoch_of(world.storage.objects[newest.base.metadata]).chain())
@@ -337,7 +560,8 @@ class Run:
                 raise Violation(
                     f"output of {lane[0]} is visible in the target of {job.plan.layout.job}, which never had it"
                 )
-            if len(set(shown)) != len(shown):
+            repeats = world.target(job.plan.layout.job).repeats
+            if any(times > 1 + repeats[lane, epoch] for epoch, times in Counter(shown).items()):
                 raise Violation(f"output of {lane} became visible twice: {[str(e) for e in shown]}")
             for epoch in shown:
                 if (lane[0], epoch) not in completed:
@@ -359,6 +583,8 @@ class Run:
                 # Others may be there: uploads of second attempts that ended after the savepoint was complete.
                 if stays := named.intersection(world.storage.objects):
                     raise Violation(f"a claimed savepoint was dropped and not deleted: {sorted(stays)[:5]}")
+        if old := watch.old_folders():
+            raise Violation(f"old folders of the log stay: {old[:5]}")
         if leftovers := watch.leftovers():
             raise Violation(f"{len(leftovers)} files stay although nothing needs them: {leftovers[:5]}")
 

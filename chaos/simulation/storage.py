@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import bisect
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from chaos.simulation.clock import Clock
 from chaos.simulation.faults import CALM, Violation
@@ -60,6 +60,13 @@ class SimStorage:
                 self.on_delete(path)
                 del self.objects[path]
                 del self._names[bisect.bisect_left(self._names, path)]
+
+    def replace_below(self, prefix: str, objects: Mapping[str, bytes]) -> None:
+        """Restore a folder from a backup."""
+        for path in self.below(prefix):
+            del self.objects[path]
+        self.objects |= objects
+        self._names = sorted(self.objects)
 
     def put(self, path: str, data: bytes) -> None:
         self._maybe(path, lambda: self.apply_put(path, data))

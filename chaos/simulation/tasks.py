@@ -109,6 +109,8 @@ class RealTasks:
             materialize_interval_ms=rng.choice((300, 1_500, 4_000, None)) if self.changelog else None,
             materialize_incrementally=rng.random() < 0.8,
             materialize_failures=rng.choice((0, 3)),
+            inline_output_bytes=0,
+            max_inline_output_bytes=0,
         )
         self.failed = False
         """Whether too many materializations have failed."""
@@ -349,8 +351,9 @@ def parts_of_checkpoint(
                 continue
             world.fail(f"the list of {state.task} cannot be read: {error}")
         assert isinstance(files, FileList)
-        own = state.files.path if isinstance(state.files, StoredFileList) else None
-        paths |= objects_of(root, files, own)
+        paths |= objects_of(root, files, state.files)
+        if isinstance(state.files, StoredFileList) and state.files.base is not None:
+            world.tally.events["lists of which only the changes are stored"] += 1
     return tuple(states), frozenset(paths)
 
 

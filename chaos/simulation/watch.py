@@ -18,8 +18,14 @@ class JobWatch:
     ) -> None:
         self.layout = layout
         self.log: list[Entry] = []
+        """Every entry that was ever in force, also deleted ones."""
+        self.ghosts = 0
+        """Entries that were created in slots which had been taken and deleted."""
+        self.lost: list[Entry] = []
+        """Entries that were lost when the job was restored from a backup."""
         self.pinned: dict[str, CheckpointRef] = {}
-        self.claim_times: list[float] = []
+        self.claim_times: dict[int, float] = {}
+        """By slot: when drivers claimed the job of their own accord."""
         self.now_ms: Callable[[], float] = lambda: 0.0
         self._storage = storage
         self._read = read
@@ -27,12 +33,16 @@ class JobWatch:
         self._needed: dict[str, frozenset[str]] = {}
         """Metadata name → files that must be there, for everything retained or pinned."""
 
+    def excuse(self, claim: Entry) -> None:
+        """Somebody asked for this claim, by a rescale, so it says nothing about the health of its driver."""
+        self.claim_times.pop(claim.slot, None)
+
     @property
     def newest(self) -> Entry | None:
         return self.log[-1] if self.log else None
 
     def written(self, path: str, data: bytes) -> None:
-        if path.startswith(f"{self.layout.root}/log/"):
+        if path.startswith((f"{self.layout.root}/log/", f"{self.layout.entries}/")):
             self._entry(entries.from_bytes(data, path))
         elif path.endswith("/_committed"):
             self._recount()
@@ -40,15 +50,18 @@ class JobWatch:
     def _entry(self, entry: Entry) -> None:
         if self.log and entry.slot == self.log[-1].slot and entry == self.log[-1]:
             return
+        if self.newest is not None and entry.folder < self.newest.folder and entry.slot <= self.newest.slot:
+            self.ghosts += 1  # a deleted slot is created again; nobody may act on it
+            return
         try:
             entries.check(self.newest, entry, self.layout.log(entry.slot))
         except entries.LogCorrupt as error:
             raise Violation(str(error)) from error
         self.log.append(entry)
         if entry.kind is EntryKind.CLAIM:
-            if any(before.kind is EntryKind.CLAIM and before.owner == entry.owner for before in self.log[:-1]):
+            if any(before.kind is EntryKind.CLAIM and self._repeats(before, entry) for before in self.log[:-1]):
                 raise Violation(f"{entry.owner} claimed twice: it took its own claim for another's")
-            self.claim_times.append(self.now_ms())
+            self.claim_times[entry.slot] = self.now_ms()
         if entry.kind in (EntryKind.CHECKPOINT, EntryKind.TERMINAL_SAVEPOINT):
             assert entry.base is not None
             for file in self._files(entry.base):
@@ -57,6 +70,13 @@ class JobWatch:
                         f"checkpoint {entry.base.id} of {entry.owner} was published without its file {file}"
                     )
         self._recount()
+
+    def _repeats(self, before: Entry, entry: Entry) -> bool:
+        """Whether a driver claims the job again that nobody has taken from it. If a rival's entry is in a later folder, a driver
+        that slept cannot tell whether its own claim counted (decision 0029), and asks for the job like any other."""
+        between = [each for each in self.log if before.slot < each.slot < entry.slot]
+        taken = any(each.owner != before.owner and each.folder > before.folder for each in between)
+        return before.owner == entry.owner and not taken
 
     def _contents(self, ref: CheckpointRef) -> CheckpointContents:
         data = self._storage.objects.get(ref.metadata)
@@ -76,6 +96,13 @@ class JobWatch:
             needed[ref.metadata] = files | contents.staged if waits else files
         self._needed = needed
 
+    def restore(self, log: list[Entry]) -> None:
+        """The job's folder was replaced by a backup that has this log."""
+        self.lost += self.log[len(log) :]
+        self.log = list(log)
+        self.pinned.clear()
+        self._recount()
+
     def pin(self, pin_id: str, ref: CheckpointRef) -> None:
         self.pinned[pin_id] = ref
         self._recount()
@@ -89,7 +116,21 @@ class JobWatch:
             if path == metadata or path in files:
                 raise Violation(f"{path} was deleted and {metadata} still needs it")
         if path.startswith(f"{self.layout.root}/log/"):
-            raise Violation(f"a log entry was deleted: {path}")
+            raise Violation(f"an entry was deleted that older versions rely on: {path}")
+        if path.startswith(f"{self.layout.entries}/"):
+            folder = int(path.split("/")[-2])
+            newer = {entry.folder for entry in self.log if entry.folder > folder}
+            if len(newer) < 2:
+                raise Violation(f"an entry was deleted that readers may need: {path}")
+
+    def check_won(self, entry: Entry) -> None:
+        """A driver acts on this entry: it must be in force."""
+        if entry not in self.log:
+            raise Violation(f"{entry.owner} acts on slot {entry.slot}, which another entry had held before")
+
+    def old_folders(self) -> list[str]:
+        """Folders of the log that should have been deleted."""
+        return self._storage.folders(self.layout.entries)[:-2]
 
     def leftovers(self) -> list[str]:
         """Files that nothing needs and that a sweep should have found.

@@ -121,9 +121,8 @@ def settled(order, payment) -> tuple[str, str, str, int, str, int]:
 
 def messages(spark, servers: str, topic: str, schema: str, time: str, **options):
     """The JSON messages of a topic as rows, with the partition they came from and their time as a timestamp."""
-    raw = tg.kafka_source(spark, servers, topic, **options)
-    rows = raw.selectExpr("partition", f"from_json(cast(value AS string), '{schema}') AS m").select("partition", "m.*")
-    return rows.selectExpr("*", f"timestamp_millis({time}) AS ts")
+    records = tg.kafka_source(spark, servers, topic, value_format=tg.JsonFormat(schema), **options)
+    return records.select("partition", "value.*").selectExpr("*", f"timestamp_millis({time}) AS ts")
 
 
 def build(spark) -> tg.Job:

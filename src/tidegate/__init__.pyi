@@ -47,6 +47,7 @@ from tidegate.api.job import Job as Job
 from tidegate.api.joins import ProcessJoinFunction as ProcessJoinFunction
 from tidegate.api.savepoint_writer import SavepointWriter as SavepointWriter
 from tidegate.api.savepoints import Savepoint as Savepoint
+from tidegate.graph.renamed import Uid as Uid
 from tidegate.api.states import (
     AggregatingState as AggregatingState,
     BroadcastState as BroadcastState,
@@ -93,6 +94,7 @@ from tidegate.connectors.files import FileSink as FileSink
 from tidegate.connectors.kafka import KafkaSink as KafkaSink
 from tidegate.connectors.kafka.formats import (
     AvroFormat as AvroFormat,
+    JsonFormat as JsonFormat,
     JsonSchemaFormat as JsonSchemaFormat,
     ProtobufFormat as ProtobufFormat,
 )

@@ -26,6 +26,7 @@ from tidegate.checkpoint.pins import (
 )
 from tidegate.checkpoint.retained import SnapshotNotFound as SnapshotNotFound
 from tidegate.checkpoint.savepoint_target import BadSavepointTarget as BadSavepointTarget
+from tidegate.checkpoint.start import DirectoryMoved as DirectoryMoved
 from tidegate.checkpoint.start import StartRefused as StartRefused
 from tidegate.checkpoint.takeover import CannotClaim as CannotClaim
 from tidegate.config.errors import OptionError as OptionError
@@ -53,7 +54,9 @@ from tidegate.connectors.lakehouse.errors import (
 from tidegate.connectors.outcome import (
     CommitInDoubt as CommitInDoubt,
     CommitRefused as CommitRefused,
+    ForeignOutput as ForeignOutput,
     RetryLater as RetryLater,
+    UntrustedOutput as UntrustedOutput,
 )
 from tidegate.connectors.postgres.table import TableRefused as TableRefused
 from tidegate.control.cli.output import BadOption as BadOption

@@ -146,7 +146,7 @@ def test_the_commands_of_a_page_exist_with_their_options(page: str) -> None:
 def test_a_command_that_does_not_exist_is_noticed() -> None:
     assert unknown_in("tidegate run job.py [-s PATH] -Dkey=value | tee log") == []
     assert unknown_in("tidegate runn job.py") == ["there is no command runn"]
-    assert unknown_in("tidegate run job.py --from-savepoint PATH") == ["run has no option --from-savepoint"]
+    assert unknown_in("tidegate run job.py --from-checkpoint PATH") == ["run has no option --from-checkpoint"]
 
 
 # -- blocks ------------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.sparks import ROOT
+from tidegate.control.project import Project
 
 FILES = ROOT / "tests" / "typing"
 MYPY = """
@@ -50,8 +51,7 @@ def mypy(tmp_path_factory: pytest.TempPathFactory) -> Errors:
 
 @pytest.fixture(scope="module")
 def pyright() -> Errors:
-    if not pyright_starts():
-        pytest.skip("pyright cannot be started: it needs node, and fetches its program the first time it runs")
+    skip_without_pyright()
     told = run("pyright", "--outputjson", "--pythonpath", sys.executable, str(FILES))
     assert told.returncode in (0, 1), told.stdout + told.stderr
     found = [one for one in json.loads(told.stdout)["generalDiagnostics"] if one["severity"] == "error"]
@@ -59,7 +59,6 @@ def pyright() -> Errors:
 
 
 @pytest.mark.large
-@pytest.mark.timeout(300)
 @pytest.mark.budget(180)
 @pytest.mark.parametrize("checker", ["mypy", "pyright"])
 def test_typical_code_of_users_is_accepted(checker: str, request: pytest.FixtureRequest) -> None:
@@ -69,7 +68,6 @@ def test_typical_code_of_users_is_accepted(checker: str, request: pytest.Fixture
 
 
 @pytest.mark.large
-@pytest.mark.timeout(300)
 @pytest.mark.budget(180)
 @pytest.mark.parametrize("checker", ["mypy", "pyright"])
 def test_every_marked_mistake_is_rejected_and_nothing_else(checker: str, request: pytest.FixtureRequest) -> None:
@@ -78,6 +76,17 @@ def test_every_marked_mistake_is_rejected_and_nothing_else(checker: str, request
     marked = {number for number, line in enumerate(lines, 1) if "  # rejected: " in line}
 
     assert set(errors["rejected.py"]) == marked
+
+
+@pytest.mark.large
+@pytest.mark.budget(180)
+def test_pyright_accepts_what_init_writes(tmp_path: Path) -> None:
+    skip_without_pyright()
+    Project(tmp_path / "page-views").create()
+
+    told = run("pyright", "--pythonpath", sys.executable, ".", cwd=tmp_path / "page-views")
+
+    assert told.returncode == 0, told.stdout + told.stderr
 
 
 def test_public_signatures_name_their_types() -> None:
@@ -120,11 +129,16 @@ def by_file(found: Iterator[tuple[str, int, str]]) -> Errors:
     return errors
 
 
-def run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(module: str, *arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}
     return subprocess.run(
-        [sys.executable, "-m", module, *arguments], cwd=ROOT, env=env, capture_output=True, text=True, timeout=280
+        [sys.executable, "-m", module, *arguments], cwd=cwd, env=env, capture_output=True, text=True, timeout=280
     )
+
+
+def skip_without_pyright() -> None:
+    if not pyright_starts():
+        pytest.skip("pyright cannot be started: it needs node, and fetches its program the first time it runs")
 
 
 @cache

@@ -9,7 +9,6 @@ from tests.waiting import eventually
 
 
 @pytest.mark.feature("A12")
-@pytest.mark.timeout(600)
 def test_state_that_lies_unevenly_finds_its_way_home(trial, cluster, cluster_session):
     """The job began when only one host was there, which has all the state. Spark would spread the tasks over both."""
     spark = cluster_session()
@@ -26,7 +25,6 @@ def test_state_that_lies_unevenly_finds_its_way_home(trial, cluster, cluster_ses
     assert job.run.counters.rewinds == 0
 
 
-@pytest.mark.timeout(600)
 def test_a_first_version_is_made_where_the_anchor_lies(trial, cluster, cluster_session):
     """A task without state misses none, wherever it runs. Its first version must lie at home all the same, or the levels
     would lie on hosts in different numbers, and no anchor could ever bring all of them home."""
@@ -40,7 +38,6 @@ def test_a_first_version_is_made_where_the_anchor_lies(trial, cluster, cluster_s
     assert job.run.counters.rewinds == 0
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("wait", ["2s", "0s"])
 def test_a_home_that_is_busy_for_longer_than_spark_waits(trial, cluster, cluster_session, wait):
     """Tasks go elsewhere and miss their state; the epoch is repeated until they come home, with nothing lost."""
@@ -57,7 +54,6 @@ def test_a_home_that_is_busy_for_longer_than_spark_waits(trial, cluster, cluster
     assert job.run.counters.rewinds == 0
 
 
-@pytest.mark.timeout(600)
 def test_a_home_that_is_never_free_ends_the_job_with_what_to_do(trial, cluster, cluster_session):
     """Four slots on a host of two cores, and Spark does not wait: two tasks always go elsewhere."""
     spark = cluster_session(**{"spark.locality.wait": "0s"})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.feature("C12", "C13", "C17")
 @pytest.mark.parametrize(
     ("fault", "reason"),
@@ -23,7 +22,6 @@ def test_a_missing_barrier_or_a_wrong_count_of_rows(trial, orders, caplog, fault
 
 
 @pytest.mark.feature("C16", "J1")
-@pytest.mark.timeout(600)
 def test_a_batch_delivered_twice_is_run_once(trial, monkeypatch):
     """Spark delivers a batch again when it does not know that it was done."""
     from tidegate.runtime.driver.attempt import Attempt

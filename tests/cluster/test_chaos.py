@@ -1,6 +1,6 @@
 """A few faults of the matrix on a real cluster; a few more between real servers are in `test_pipelines`.
 
-All of them: `make nightly PARTS="matrix hashmap savepoints rescales"`.
+All of them: `make nightly PARTS="matrix hashmap savepoints histories rescales"`.
 """
 
 from __future__ import annotations
@@ -54,6 +54,23 @@ def test_a_driver_dies_at_the_first_checkpoint_after_a_start_from_a_savepoint(tm
     cell = f"start from a savepoint, {mode} / publish.1-metadata / driver"
     result = walked(tmp_path, "--savepoints", "--matrix", "--rounds", "0", "--only", cell, "--seed", "1")
     assert list(result["hits"]) == [cell]
+
+
+@pytest.mark.parametrize(
+    ("cell", "refused"),
+    [
+        pytest.param("storage rolled back, output accepted / claim.3-won / driver", "FOREIGN_OUTPUT", id="restored"),
+        pytest.param(
+            "storage copied, new line of history / claim.2-decided / driver", "DIRECTORY_MOVED", id="copied",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)  # fmt: skip
+def test_a_history_that_comes_back_is_refused_until_the_user_decides(tmp_path: Path, cell: str, refused: str) -> None:
+    """All moves and all steps: `python -m chaos run --histories --matrix --rounds 0`."""
+    result = walked(tmp_path, "--histories", "--matrix", "--rounds", "0", "--only", cell, "--seed", "1")
+    assert list(result["hits"]) == [cell]
+    assert list(result["refused"]) == [refused]
 
 
 @pytest.mark.feature("H1", "H13", "I36")

@@ -7,7 +7,6 @@ import pytest
 POINTS = ["task.1-located", "task.2-first-row", "task.3-verified", "task.4-sealed", "task.5-prepared", "task.6-sent"]
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("backend", ["rocksdb", pytest.param("hashmap", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("action", ["raise", "kill"])
 def test_a_task_that_fails_at_any_step_is_retried_from_the_same_version(
@@ -29,7 +28,6 @@ def test_a_task_that_fails_at_any_step_is_retried_from_the_same_version(
     assert counters.replacements <= len(POINTS)
 
 
-@pytest.mark.timeout(600)
 def test_a_task_that_fails_every_time_ends_the_job_and_says_so(trial, orders):
     """Spark gives up after four attempts; code of ours that raises by itself would raise for ever."""
     job = trial().feed().settle()

@@ -9,7 +9,6 @@ from tests.integration.test_local_recovery import INLINE_NOTHING, Starts
 
 
 @pytest.mark.feature("H2", "H11")
-@pytest.mark.timeout(600)
 def test_every_task_goes_to_the_host_that_has_its_version(cluster, cluster_session, tmp_path):
     """Four tasks on two hosts: without a hint, some would be on the wrong one after one of three starts, most likely."""
     shop = Shop(cluster_session(), tmp_path)

@@ -8,7 +8,6 @@ from tests.cluster.standalone import host_of
 
 
 @pytest.mark.feature("H1")
-@pytest.mark.timeout(600)
 def test_an_executor_killed_between_epochs(trial, cluster):
     """A new one on the same host finds the versions there: slots are where they were."""
     job = trial().feed(epochs=2).settle()
@@ -21,7 +20,6 @@ def test_an_executor_killed_between_epochs(trial, cluster):
 
 
 @pytest.mark.feature("H1")
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("level", [1, 2])
 def test_an_executor_killed_in_the_middle_of_an_epoch(trial, cluster, orders, level):
     """While a task of level 1 runs; or while one of level 2 does, so that the stage above must run again too.
@@ -45,7 +43,6 @@ def test_an_executor_killed_in_the_middle_of_an_epoch(trial, cluster, orders, le
     assert job.run.counters.rewinds == 0
 
 
-@pytest.mark.timeout(600)
 def test_five_executor_deaths_in_a_row_cost_no_rewind(trial, cluster):
     """Each costs one discarded epoch at most, since slots follow their state to whichever partition lies with it."""
     job = trial().feed(epochs=2).settle()

@@ -27,7 +27,6 @@ def checksums(cluster_session, monkeypatch, request):
 
 
 @pytest.mark.feature("C3")
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("checksums", [True, False], indirect=True, ids=["checksums", "no-checksums"])
 def test_a_split_view_of_a_level_is_never_accepted(trial, cluster, orders, caplog, checksums):
     """Three tasks of level 2 are done when the fourth dies with its executor, and with half of what level 1 had sent.
@@ -49,7 +48,6 @@ def test_a_split_view_of_a_level_is_never_accepted(trial, cluster, orders, caplo
     assert ("read other attempts" in caplog.text) == (not checksums)
 
 
-@pytest.mark.timeout(600)
 def test_attempts_do_not_mix_once_there_is_state_either(trial, cluster, orders):
     """Tasks that run again elsewhere now miss their state, too; whoever speaks first, the epoch is thrown away."""
     job = trial(unique=True).feed(epochs=2).settle()

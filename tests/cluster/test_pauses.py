@@ -1,4 +1,4 @@
-"""Processes that neither work nor die: only the deadline of the epoch notices."""
+"""Processes that neither work nor die: only the watch over the progress of the epoch notices."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 from tests.cluster.standalone import host_of
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("level", [1, 2])
 def test_a_paused_python_worker_is_left_behind_at_the_deadline(trial, orders, caplog, level):
     """It would hold its task for ever: neither Spark nor the worker's own executor sees anything wrong."""
@@ -20,10 +19,10 @@ def test_a_paused_python_worker_is_left_behind_at_the_deadline(trial, orders, ca
     assert len(orders.obeyed(order)) == 1
     assert job.run.counters.repeats >= 1
     assert job.run.counters.rewinds == 0
-    assert "took longer than 10000 ms" in caplog.text
+    assert "made no progress for" in caplog.text
+    assert "execution.epoch.progress-timeout is 10 s" in caplog.text
 
 
-@pytest.mark.timeout(600)
 def test_a_paused_executor_is_waited_for_and_comes_back(trial, cluster, orders):
     """Its host is silent for 15 s: longer than the deadline, and longer than Spark believes that it lives."""
     job = trial().feed(epochs=2).settle().hurry(epoch_timeout_ms=10_000)

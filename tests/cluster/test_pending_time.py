@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from datetime import UTC, datetime
 
@@ -11,6 +10,7 @@ import pytest
 import tidegate as tg
 from tests.cluster.standalone import host_of
 from tests.integration.inputs import write_batches
+from tests.waiting import eventually, while_running
 
 SCHEMA = "k int, v bigint, ts timestamp"
 WINDOW_S, AFTER_S, END_S = 10, 20, 100_000
@@ -69,7 +69,6 @@ def feed(folder, number: int, batch) -> None:
     (folder / "drafts" / name).rename(folder / "in" / name)
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.feature("A5", "B2")
 def test_what_is_pending_when_an_executor_dies_comes_out_once(cluster, cluster_session, orders, tmp_path):
     (tmp_path / "in").mkdir()
@@ -97,13 +96,14 @@ def test_what_is_pending_when_an_executor_dies_comes_out_once(cluster, cluster_s
     try:
         for epoch in range(EPOCHS - 2):
             feed(tmp_path, epoch, rows(epoch))
-        until(run, lambda: sum(report.rows_in for report in run.reports) == (EPOCHS - 2) * ROWS)
+        read_all = (EPOCHS - 2) * ROWS
+        eventually(while_running(run, lambda: sum(report.rows_in for report in run.reports) == read_all), timeout_s=150)
         sleeping = orders.give("task.2-first-row", "sleep", seconds=20, level=1)
         feed(tmp_path, EPOCHS - 2, rows(EPOCHS - 2))
         cluster.kill_executor(host_of(cluster, orders.wait(sleeping)))
         feed(tmp_path, EPOCHS - 1, rows(EPOCHS - 1))
         feed(tmp_path, EPOCHS, [(0, 0, at(END_S))])
-        until(run, lambda: len(out.rows) >= len(expected()))
+        eventually(while_running(run, lambda: len(out.rows) >= len(expected())), timeout_s=150)
     finally:
         orders.clear()
         run.stop()
@@ -112,10 +112,3 @@ def test_what_is_pending_when_an_executor_dies_comes_out_once(cluster, cluster_s
     for task, n in counted.rows:
         newest[task] = max(n, newest[task])
     assert sum(newest.values()) == len(counted.rows) == len(expected())
-
-
-def until(run, done, timeout_s: float = 150.0) -> None:
-    latest = time.monotonic() + timeout_s
-    while not done():
-        assert not run.await_termination(0.05), "the job ended by itself"
-        assert time.monotonic() < latest, f"not after {timeout_s:g} s"

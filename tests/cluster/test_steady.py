@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.feature("A12")
 def test_over_thirty_epochs_every_slot_stays_with_its_state(trial):
     """The anchor keeps tasks at home: one host for each (level, slot), nothing repeated, both hosts at work."""
@@ -19,7 +18,6 @@ def test_over_thirty_epochs_every_slot_stays_with_its_state(trial):
     assert [report.tries for report in job.epochs] == [1] * 31
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("backend", ["rocksdb", pytest.param("hashmap", marks=pytest.mark.slow)])
 def test_empty_epochs_acknowledge_the_same_versions_again(trial, cluster, backend):
     """Between two batches, and as often as one likes: no version changes, and no directory is made."""

@@ -6,7 +6,6 @@ in their state. With `unique` marks, which are made anew by each attempt, rows o
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import tidegate as tg
 from tests.integration.inputs import write_batches
+from tests.waiting import eventually, while_running
 from tidegate.core.errors import TidegateError
 
 if TYPE_CHECKING:
@@ -160,10 +160,7 @@ class Trial:
 
     def settle(self, timeout_s: float = 120.0) -> Trial:
         """Return when every file was run; raise what ended the job, if it ended."""
-        deadline = time.monotonic() + timeout_s
-        while len(self.epochs) < self.files:
-            assert not self.run.await_termination(0.05), "the job ended by itself"
-            assert time.monotonic() < deadline, f"{len(self.epochs)} of {self.files} epochs after {timeout_s:g} s"
+        eventually(while_running(self.run, lambda: len(self.epochs) >= self.files), f"{self.files} epochs", timeout_s)
         return self
 
     def failure(self, timeout_s: float = 120.0) -> BaseException:

@@ -24,10 +24,12 @@ from tidegate.checkpoint.metadata import (
     StateInfo,
     StateNumber,
     StoredFileList,
+    StoredOutput,
     TaskState,
     decode,
     encode,
 )
+from tidegate.checkpoint.metadata.stored_output import encode_output
 from tidegate.connectors.sink import Committable
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Term, Uid
 from tidegate.state.version import VersionId
@@ -143,6 +145,31 @@ def with_stored_list() -> CheckpointMetadata:
     return replace(before, tasks=(replace(first, files=list_of_first), *others))
 
 
+def with_changes_only() -> CheckpointMetadata:
+    """What format-3.json was written from: the changes of the first task's list are stored, and a note of a source in parts."""
+    before = with_stored_list()
+    first, *others = before.tasks
+    assert isinstance(first.files, StoredFileList)
+    changed = replace(first.files, path="shared/3/L1-S0/19/chk-12-files-d4", base="shared/3/L1-S0/7/chk-9-files-c3")
+    clicks, files = before.positions
+    origin = version(44, 0)
+    parts = [
+        stored("9.compact.part-0000", "chk-10/a1", 50_000, origin, 10),
+        stored("9.compact.part-0001", "chk-12/b2", 20_000, origin, 12),
+    ]
+    positions = (clicks, replace(files, files=FileList(parts)))
+    return replace(before, tasks=(replace(first, files=changed), *others), positions=positions)
+
+
+def with_stored_output() -> CheckpointMetadata:
+    """What format-4.json was written from: most of the output waits in objects, of one of them a part."""
+    whole = StoredOutput(path="chk-10/output-3-0", size_bytes=70_000, checksum="sha256:" + "a1" * 32, count=200)
+    part = StoredOutput(
+        path="chk-11/output-3-0", size_bytes=400, checksum="sha256:" + "b2" * 32, count=10, waiting=b"\xfe\x01"
+    )
+    return replace(with_changes_only(), stored_output=(whole, part))
+
+
 @pytest.mark.feature("I34", "I35")
 def test_format_1_stays_readable() -> None:
     assert decode((GOLDEN / "format-1.json").read_bytes()) == expected()
@@ -153,7 +180,32 @@ def test_format_2_stays_readable() -> None:
     assert decode((GOLDEN / "format-2.json").read_bytes()) == with_stored_list()
 
 
+@pytest.mark.feature("I34", "I35")
+def test_format_3_stays_readable() -> None:
+    assert decode((GOLDEN / "format-3.json").read_bytes()) == with_changes_only()
+
+
+@pytest.mark.feature("I34", "I35")
+def test_format_4_stays_readable() -> None:
+    found = decode((GOLDEN / "format-4.json").read_bytes())
+    assert found == with_stored_output()
+    assert found.waiting_count == 2 + 200 + 8
+
+
+OUTPUT = expected().committables
+"""What output.json was written from."""
+
+
+@pytest.mark.feature("I34", "I35")
+def test_objects_with_output_stay_readable() -> None:
+    data = (GOLDEN / "output.json").read_bytes()
+    assert StoredOutput.of("chk-10/output-3-0", data, len(OUTPUT)).read(data) == OUTPUT
+    assert encode_output(OUTPUT) == data
+
+
 def test_what_is_written_now_is_what_was_written_then() -> None:
-    assert NEWEST_FORMAT == 2, "freeze format-2.json as it is and add a golden file of the new format beside it"
+    assert NEWEST_FORMAT == 4, "freeze format-4.json as it is and add a golden file of the new format beside it"
     assert encode(expected()) == (GOLDEN / "format-1.json").read_bytes(), "earlier versions read what they can"
     assert encode(with_stored_list()) == (GOLDEN / "format-2.json").read_bytes()
+    assert encode(with_changes_only()) == (GOLDEN / "format-3.json").read_bytes()
+    assert encode(with_stored_output()) == (GOLDEN / "format-4.json").read_bytes()

@@ -9,7 +9,6 @@ from collections import Counter
 from pathlib import Path
 
 import httpx
-import pytest
 
 import tidegate as tg
 from tests.integration.inputs import stream, write_batches
@@ -33,7 +32,6 @@ class Count(tg.KeyedProcessFunction):
         yield row.k, self.n.value()
 
 
-@pytest.mark.timeout(300)
 def test_a_real_job_is_seen_as_it_is_and_left_alone(spark, tmp_path: Path) -> None:
     batches = [[(k,) for k in range(ROWS)] for _ in range(6)]
     job = tg.Job("scaled", parallelism=2)
@@ -100,7 +98,6 @@ class Load:
         self._thread.join()
 
 
-@pytest.mark.timeout(900)
 def test_a_job_whose_load_rises_is_rescaled_by_its_own_autoscaler(spark, tmp_path: Path) -> None:
     """Output is exact, and REST tells who asked for the rescale."""
     load = Load(tmp_path / "in")

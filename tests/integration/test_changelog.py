@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 
 from tests.integration.test_checkpoints import BACKENDS, Fails, Shop
+from tests.waiting import files_below, remove
 from tidegate.savepoint.snapshot import StoredSnapshot
 
 CHANGELOG = {
@@ -42,7 +41,7 @@ def test_a_job_goes_on_from_its_changes(shop, backend):
     assert {task.backend for task in newest(shop).metadata.tasks} == {f"{backend}+changelog"}
     shop.feed(2).run(Fails(shop.folder / "raised"), **choices)
     assert shop.exact()
-    shutil.rmtree(shop.folder / "local")
+    remove(shop.folder / "local")
     shop.feed(2).run(**choices)
     assert shop.exact()
     shop.feed(2).run(parallelism=3, **choices)
@@ -72,8 +71,8 @@ def test_whole_versions_are_stored_in_the_background_and_the_changes_before_them
     assert shop.exact()
     found = change_files(shop)
     assert len(found) < 2 * 6, f"of 14 epochs, these changes are left: {found}"
-    local = [path.name for path in (shop.folder / "local").glob("**/*.changes")]
+    local = [path.name for path in files_below(shop.folder / "local") if path.suffix == ".changes"]
     assert len(local) < 2 * 12
-    shutil.rmtree(shop.folder / "local")
+    remove(shop.folder / "local")
     shop.feed(1).run(backend=backend, interval="10 ms", options=options)
     assert shop.exact()

@@ -10,6 +10,7 @@ import pytest
 
 import tidegate as tg
 from tests.integration.inputs import write_batches
+from tests.waiting import eventually
 
 SLOTS = (0, 1)
 
@@ -89,13 +90,6 @@ def case(spark, tmp_path):
     return case
 
 
-def until(condition, seconds=90.0):
-    latest = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < latest
-        time.sleep(0.05)
-
-
 @pytest.mark.feature("J27")
 def test_functions_hear_of_completed_checkpoints_in_order_also_of_the_last_and_across_a_restart(spark, case):
     """When a run has ended, the last checkpoint has been told: nothing waits in state."""
@@ -118,10 +112,12 @@ def test_functions_hear_of_an_aborted_checkpoint_and_publish_with_the_next(spark
     choices = case.choices(interval="500 ms", inline_threshold=0, tolerable_failures=1000)
     run = case.job().start(spark, **choices)
     try:
-        until(lambda: all(case.heard(slot, "aborted") for slot in SLOTS))
+        eventually(lambda: all(case.heard(slot, "aborted") for slot in SLOTS))
         assert case.published() == set()
         in_the_way.unlink()
-        until(lambda: case.published() == set(range(case.rows)))  # the source is idle: an epoch without rows tells them
+        eventually(
+            lambda: case.published() == set(range(case.rows))
+        )  # the source is idle: an epoch without rows tells them
     finally:
         run.stop()
     assert not run.failures

@@ -119,7 +119,7 @@ def test_sessions_of_combined_rows_are_those_of_the_rows(spark, tmp_path):
     job = tg.Job("sessions", parallelism=2)
     rows = stream(spark, tmp_path / "in", SCHEMA, [*epochs[:-1], [*epochs[-1], *behind]])
     read = job.source("rows", rows, event_time="ts", out_of_orderness="10 min")
-    windows = read.key_by("k").window(tg.EventTimeSessionWindows.with_gap(GAP_MS)).side_output_late_data("late")
+    windows = read.key_by("k").window(tg.EventTimeSessionWindows.with_gap(f"{GAP_MS} ms")).side_output_late_data("late")
     sums = aggregated(windows)
     assert "combined in Spark SQL first" in job.explain()
     sums.sink("out", out)

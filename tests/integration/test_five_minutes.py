@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from tests.sparks import ROOT
 
 PAGE = ROOT / "docs" / "get-started" / "five-minutes.md"
@@ -56,7 +54,6 @@ def run_until_more_rows_than(count: int, folder: Path, log: Path) -> int:
     return rows(folder)
 
 
-@pytest.mark.timeout(400)
 def test_a_new_project_runs_survives_a_kill_and_continues(tmp_path: Path) -> None:
     call(tmp_path, *TIDEGATE, "init", "myjob")
     project = tmp_path / "myjob"

@@ -142,8 +142,9 @@ def test_a_session_that_ends_while_output_waits_ends_the_job(spark, tmp_path):
     run = job.start(spark, checkpoint=checkpoint, options={"execution.output.max-waiting-epochs": "1"})
     eventually(lambda: run.held_by is not None, "a batch that is held back")
     spark.stop()
-    with pytest.raises(tg.errors.EpochFailed, match="session has ended while the job waited for a sink"):
+    with pytest.raises(tg.errors.EpochFailed, match="session has ended while the job waited for a sink") as failed:
         run.await_termination(60)
+    assert failed.value.session_ended
 
 
 @pytest.mark.feature("J3")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +16,7 @@ import pytest
 
 from tests.servers.fixtures import hdfs_servers
 from tests.servers.hdfs import USER, Hdfs
-from tests.waiting import eventually
+from tests.waiting import eventually, remove
 from tidegate.storage import open_storage
 
 __all__ = ["hdfs_servers"]
@@ -94,7 +93,7 @@ class Shop:
         return (self._folder / "job.log").read_text()[-4000:]
 
     def forget_local_state(self) -> None:
-        shutil.rmtree(self._folder / "local")
+        remove(self._folder / "local")
 
     def assert_exact(self) -> None:
         """Every event is there once, and the count of each user goes up by one at a time."""

@@ -14,8 +14,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+import tidegate as tg
 from tidegate.graph.columns import to_python
+from tidegate.graph.levels import plan
 from tidegate.graph.schema import DataType
+from tidegate.runtime.driver.epoch_frame import source_rows
 from tidegate.state import key_groups as kg
 from tidegate.state.murmur3 import hash_columns, hash_values
 
@@ -210,3 +213,30 @@ def test_a_salt_lands_on_its_partition(spark: SparkSession, partitions: int) -> 
     )
     assert landed.num_rows == partitions
     assert landed["wanted"].to_pylist() == landed["landed"].to_pylist()
+
+
+@pytest.mark.feature("A8")
+@pytest.mark.parametrize("windows", [None, tg.TumblingEventTimeWindows.of("1 min")], ids=["all time", "windows"])
+def test_rows_that_spark_combines_have_the_key_group_of_their_whole_key(spark: SparkSession, windows: Any) -> None:
+    """Those that share the first key column belong to many tasks. A state that is restored, or that another stream reaches, is
+    looked for where the whole key says."""
+    job = tg.Job("composite", parallelism=PARALLELISM, max_parallelism=MAX_PARALLELISM)
+    ddl = "n int, city string, ts timestamp, street string"
+    keyed = job.source("rows", tg.testing.frame(ddl), event_time="ts").key_by("city", "street")
+    counted = keyed if windows is None else keyed.window(windows)
+    counted.aggregate("counts", total=tg.sum("n")).sink("out", tg.DiscardSink())
+    graph = job.graph()
+    edges = plan(graph).levels[0].outgoing
+    assert [edge.combine is not None for edge in edges] == [True]
+
+    keys = [("Bern", f"street {n}") for n in range(100)]
+    rows = [(1, city, datetime(2024, 1, 1, tzinfo=UTC), street) for city, street in keys for _ in range(2)]
+    batch = spark.createDataFrame(rows, ddl).selectExpr("struct(*) as s0")
+    salts = kg.salts(PARALLELISM)
+    made = source_rows(batch, graph.sources, edges, salts, PARALLELISM, MAX_PARALLELISM).collect()
+
+    types = [DataType("string")] * 2
+    groups = {key: kg.key_group(hash_values(key, types), MAX_PARALLELISM) for key in keys}
+    slots = {key: kg.slot_of(group, PARALLELISM, MAX_PARALLELISM) for key, group in groups.items()}
+    assert {(row.c0, row.c1): (row.kg, row.part) for row in made} == {k: (groups[k], salts[slots[k]]) for k in keys}
+    assert len(made) == len(keys), "rows of one key are combined"

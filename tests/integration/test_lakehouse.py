@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 
 import pytest
@@ -11,6 +10,7 @@ import tidegate as tg
 from tests.contract.lakehouse.targets import DeltaTarget, IcebergTarget
 from tests.integration.inputs import stream, write_batches
 from tests.integration.test_docs import blocks
+from tests.waiting import eventually, while_running
 from tidegate.core import faults
 
 WORDS = [["a", "b", "a"], ["b", "c"], ["a", "d", "c"], ["a", "b"], ["e", "a"], ["c", "c", "b"]]
@@ -59,7 +59,7 @@ def test_every_row_is_in_the_table_once_though_replies_were_lost_and_the_run_was
     source = stream(spark, tmp_path / "in", "w string", [[(w,) for w in batch] for batch in WORDS])
     kept = tg.Checkpointing(dir=str(tmp_path / "checkpoints"), interval="1 s", incremental=True)
     first = count_words(source, target.sink).start(spark, checkpoint=kept, trigger="500 ms")
-    wait_until(lambda: target.rows(), first)
+    eventually(while_running(first, target.rows), timeout_s=60)
     first.cancel()
     before = target.rows()
 
@@ -70,13 +70,6 @@ def test_every_row_is_in_the_table_once_though_replies_were_lost_and_the_run_was
     assert target.rows() == sorted((w, n + 1) for w, times in total.items() for n in range(times))
     assert 0 < len(before) < len(target.rows())
     assert len(lost_replies) == LOST
-
-
-def wait_until(seen, run, timeout_s=60):
-    deadline = time.monotonic() + timeout_s
-    while not seen():
-        assert not run.await_termination(0.1)
-        assert time.monotonic() < deadline
 
 
 @pytest.mark.parametrize("page", ["delta", "iceberg"])

@@ -13,7 +13,7 @@ import pytest
 
 import tidegate as tg
 from tests.integration.inputs import write_batches
-from tests.integration.test_checkpoints import until
+from tests.waiting import eventually
 from tidegate.core import faults
 from tidegate.runtime.driver.job_run import JobRun
 from tidegate.savepoint.reader import SnapshotReader
@@ -130,7 +130,6 @@ def rows_read(run: JobRun) -> int:
 
 
 @pytest.mark.feature("A14", "H13", "H14", "I36")
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("backend", ["rocksdb", pytest.param("hashmap", marks=pytest.mark.slow)])
 def test_a_job_is_rescaled_under_load_and_computes_what_it_would_have_computed(stream: Stream, backend: str) -> None:
     run, fed = stream.start(backend), threading.Event()
@@ -143,16 +142,16 @@ def test_a_job_is_rescaled_under_load_and_computes_what_it_would_have_computed(s
     feeding = threading.Thread(target=feed)
     feeding.start()
     try:
-        until(lambda: rows_read(run) >= 2 * ROWS, 180)
+        eventually(lambda: rows_read(run) >= 2 * ROWS, timeout_s=180)
         for parallelism in (4, 1):
             before = rows_read(run)
             rescale = run.rescale(parallelism).result(180)
             assert (run.parallelism, rescale.new_parallelism, len(run.tasks)) == (parallelism, parallelism, parallelism)
-            until(lambda seen=before: rows_read(run) > seen + ROWS, 180)
+            eventually(lambda seen=before: rows_read(run) > seen + ROWS, timeout_s=180)
     finally:
         fed.set()
         feeding.join()
-    until(lambda: rows_read(run) >= stream.files * ROWS, 180)
+    eventually(lambda: rows_read(run) >= stream.files * ROWS, timeout_s=180)
     saved = run.stop_with_savepoint(str(stream.folder / "savepoints"), drain=True, format="NATIVE")
     assert stream.out() == stream.uninterrupted()
     with SnapshotReader(StoredSnapshot.open(saved)) as reader:

@@ -10,6 +10,7 @@ import pytest
 import tidegate as tg
 from tests.integration.inputs import stream
 from tidegate.checkpoint.statistics import CheckpointStatus
+from tidegate.runtime.driver import epoch_watcher
 
 SCHEMA = "k int, slow boolean"
 TIMEOUT_S = 6
@@ -76,3 +77,33 @@ def test_no_checkpoint_expires_that_becomes_due_in_a_sudden_slow_epoch(spark, tm
     assert max(each.end_to_end_ms for each in history) < 1000 * TIMEOUT_S
     assert run.restarts == 0
     assert len(out.rows) == sum(map(len, batches))
+
+
+SILENCE_S = 5
+UNHEARD = 3
+"""How many times longer an epoch may be silent before its first row, instead of six times: the epoch need not be so long."""
+
+
+class Pausing(tg.KeyedProcessFunction):
+    """Each row takes a second: less than an epoch may be silent."""
+
+    def process_element(self, row, ctx):
+        time.sleep(1)
+        yield row.k, 1
+
+
+def test_an_epoch_that_moves_is_not_interrupted_however_long_it_takes(spark, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(epoch_watcher, "UNHEARD", UNHEARD)
+    rows = [(0, False)] * (SILENCE_S * UNHEARD + 5)
+    job = tg.Job("long-epoch", parallelism=2)
+    out = tg.CollectSink()
+    source = job.source("rows", stream(spark, tmp_path / "in", SCHEMA, [rows]))
+    source.key_by("k").process("pause", Pausing(), schema="k int, n int").sink("out", out)
+    chosen = tg.Checkpointing(dir=str(tmp_path / "checkpoints"), interval="1 h")
+    options = {"execution.epoch.progress-timeout": f"{SILENCE_S} s"}
+    run = job.start(spark, trigger="available-now", checkpoint=chosen, options=options)
+    run.await_termination()
+    (report,) = (report for report in run.reports if report.rows_in)
+    assert report.duration_ms > 1000 * SILENCE_S * UNHEARD
+    assert (report.tries, run.restarts) == (1, 0)
+    assert len(out.rows) == len(rows)

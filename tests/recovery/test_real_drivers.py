@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.recovery.drivers.counter import LAYOUT, LOST, REFUSED, read
+from tests.waiting import eventually
 from tidegate.checkpoint.effects import perform
 from tidegate.checkpoint.entry import EntryKind
 from tidegate.checkpoint.log import history, newest
@@ -47,17 +48,10 @@ class Drivers:
         return process
 
     def wait_paused(self, name: str) -> None:
-        self.wait(lambda: (self.root / name / "paused").exists())
+        eventually(lambda: (self.root / name / "paused").exists())
 
     def wake(self, name: str) -> None:
         (self.root / name / "go").touch()
-
-    @staticmethod
-    def wait(for_what: object) -> None:
-        deadline = time.monotonic() + 60
-        while not for_what():  # type: ignore[operator]
-            assert time.monotonic() < deadline, "it did not happen within a minute"
-            time.sleep(0.01)
 
     def numbers(self) -> list[int]:
         with sqlite3.connect(self.root / "table.db") as table:

@@ -12,7 +12,7 @@ from tests.recovery.mutations.__main__ import search
 from tests.recovery.mutations.rules import MUTATIONS, Mutation
 from tests.scratch import ROOT, ScratchCopy
 
-SEEDS = {"dispose": (4, 8, 9), "materialize": (7, 10, 12)}
+SEEDS = {"dispose": (5, 6, 10), "materialize": (2, 7, 10), "rescale": (10, 21, 28), "stop": (3, 5, 6)}
 """Seeds that come to steps which others do not have."""
 QUICK = {"metadata-first", "commit-after", "shared-count", "carry"}
 

@@ -9,10 +9,11 @@ import contextlib
 import getpass
 import http.client
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from urllib.parse import urlsplit
 from xml.sax.saxutils import escape
 
@@ -72,7 +73,7 @@ class HdfsAddresses:
 class Hdfs:
     """One file system. Ready when the constructor returns (about 6 s); servers can be killed and started again."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, settings: Mapping[str, str] = MappingProxyType({})) -> None:
         self._directory = directory
         rpc, web, data, data_web, data_ipc = free_ports(5)
         self.addresses = HdfsAddresses(rpc, web, data_web)
@@ -88,6 +89,7 @@ class Hdfs:
                 "dfs.datanode.http.address": f"127.0.0.1:{data_web}",
                 "dfs.datanode.ipc.address": f"127.0.0.1:{data_ipc}",
                 **_ONE_NODE,
+                **settings,
             },
         )
         subprocess.run(

@@ -45,6 +45,15 @@ class Postgres:
     def _conninfo(self, port: int) -> str:
         return f"host=127.0.0.1 port={port} user=tidegate dbname=postgres connect_timeout=5"
 
+    def ask_for_password(self, user: str) -> None:
+        """From now on this user needs one; everybody else is trusted."""
+        import psycopg
+
+        rules = self._directory / "data" / "pg_hba.conf"
+        rules.write_text(f"host all {user} 127.0.0.1/32 scram-sha-256\n{rules.read_text()}")
+        with psycopg.connect(self.conninfo, autocommit=True) as connection:
+            connection.execute("SELECT pg_reload_conf()")
+
     def start(self) -> None:
         """Does nothing while it runs."""
         if self._process is not None:

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tests.speed import Limit
+
 _PR_SET_PDEATHSIG = 1
 
 
@@ -49,9 +51,9 @@ class ServerProcess:
             )
 
     def wait_until(self, ready: Callable[[], bool], timeout_s: float = 60.0) -> None:
-        deadline = time.monotonic() + timeout_s
+        limit = Limit(timeout_s)
         while not ready():
-            if self._process.poll() is not None or time.monotonic() > deadline:
+            if self._process.poll() is not None or limit.passed():
                 self.stop()
                 raise RuntimeError(f"{self._process.args!r} did not become ready:\n{self.log.read_text()[-4000:]}")
             time.sleep(0.05)

@@ -107,6 +107,11 @@ PARTS = (
         "the showcase, with its driver, executors, workers, broker and database killed in turn, verified row by row",
         lambda size, report: _module("chaos", "showcase", "--kills", _scaled(20, size), "--json", report),
     ),
+    NightlyPart(
+        "histories",
+        "checkpoint directories restored from a backup and started from a copy, refused, and continued under kills",
+        _matrix("--histories"),
+    ),
     NightlyPart("rescales", "deaths at every step of rescales of a running job", _matrix("--in-place")),
     NightlyPart("matrix", "every cell of the fault matrix", _matrix()),
     NightlyPart(

@@ -49,6 +49,17 @@ def next_part(waiting: Sequence[Part], running: Sequence[Part]) -> Part | None:
     return max((part for part in waiting if part.weight <= free), key=lambda part: part.rank, default=None)
 
 
+def part_of(test: str, parts: tuple[Part, ...] = CI) -> str | None:
+    """The part that runs a test, by the path of its file, with or without the ending."""
+    holding = [
+        (len(path), part.name)
+        for part in parts
+        for path in (each.removesuffix(".py") for each in part.paths)
+        if test.removesuffix(".py") == path or test.startswith(f"{path}/")
+    ]
+    return max(holding)[1] if holding else None
+
+
 def left_out(part: Part, parts: tuple[Part, ...]) -> list[str]:
     """Paths inside this part's that belong to another part."""
     others = [path for other in parts if other is not part for path in other.paths]

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tests.tiers import jvms
+from tests.tiers import jvms, selection
 from tests.tiers.budgets import VARIABLE
 from tests.tiers.parts import Part, left_out, next_part
 from tests.tiers.summary import Summary
+from tests.tiers.times import NOTABLE_S, Kind, RunTimes
 
 ROOT = Path(__file__).resolve().parents[2]
 SIDE_BY_SIDE = 2
@@ -41,28 +43,45 @@ class Running:
         return found[-1] if found else "begins"
 
 
-def run_parts(
-    tier: str, parts: Sequence[Part], artifacts: Path, more: Sequence[str] = (), others: Sequence[Part] = ()
-) -> int:
-    """Run all parts. Returns 0 if every test passed. The last line printed is a closing line in pytest's form.
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """What a run of parts shares."""
 
-    `others`: all parts of the tier, when only some are run.
-    """
-    artifacts.mkdir(parents=True, exist_ok=True)
+    name: str
+    artifacts: Path
+    all_parts: tuple[Part, ...]
+    """Also those that do not run: a path of one is left out of the others."""
+    more: Sequence[str] = ()
+    """Arguments for pytest."""
+    selection: Path | None = None
+    """The file that says which tests run (`tests/tiers/selection.py`). None: all of them."""
+
+    def kind(self, parts: Sequence[Part]) -> Kind:
+        if {*parts} != {*self.all_parts}:
+            return Kind.SOME_PARTS
+        left_out = [] if self.selection is None else json.loads(self.selection.read_text())["left_out"]
+        return Kind.SELECTED if left_out else Kind.WHOLE
+
+
+def run_parts(tier: Tier, parts: Sequence[Part]) -> int:
+    """Run these parts. Returns 0 if every test passed. The last line printed is a closing line in pytest's form."""
+    tier.artifacts.mkdir(parents=True, exist_ok=True)
     waiting = list(parts)
     running: list[Running] = []
     failed: list[Running] = []
+    part_seconds: dict[str, float] = {}
     summary = Summary()
     begun, busy, told = time.monotonic(), _cpu(), time.monotonic()
     try:
         while waiting or running:
             while len(running) < SIDE_BY_SIDE and (part := next_part(waiting, [each.part for each in running])):
                 waiting.remove(part)
-                running.append(_start(tier, part, tuple(others or parts), artifacts, more))
+                running.append(_start(tier, part))
             time.sleep(0.2)
             for each in [each for each in running if each.process.poll() is not None]:
                 running.remove(each)
                 fine = _ended(each, summary)
+                part_seconds[each.part.name] = time.monotonic() - each.begun
                 if not fine:
                     failed.append(each)
             if time.monotonic() - told > PROGRESS_S:
@@ -82,19 +101,38 @@ def run_parts(
     for name in summary.failed:
         print(name)
     print(summary.closing_line(took), flush=True)
+    run = RunTimes(
+        date=time.strftime("%Y-%m-%d"),
+        commit=_commit(),
+        kind=tier.kind(parts),
+        passed=not failed,
+        took_s=round(took),
+        parts={name: round(seconds) for name, seconds in part_seconds.items()},
+        tests={name: round(seconds) for name, seconds in summary.slowest(1000) if seconds > NOTABLE_S},
+    )
+    # For `python -m tests.tiers record`.
+    (tier.artifacts / f"{tier.name}-times.json").write_text(json.dumps(asdict(run), indent=1))
     return 1 if failed else 0
 
 
-def _start(tier: str, part: Part, parts: tuple[Part, ...], artifacts: Path, more: Sequence[str]) -> Running:
+def _commit() -> str:
+    asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    return asked.stdout.strip()
+
+
+def _start(tier: Tier, part: Part) -> Running:
     stem = part.name.replace(" ", "-")
-    log, junit = artifacts / f"{tier}-{stem}.log", artifacts / f"{tier}-{stem}.xml"
+    log = tier.artifacts / f"{tier.name}-{stem}.log"
+    junit = tier.artifacts / f"{tier.name}-{stem}.xml"
     junit.unlink(missing_ok=True)
-    ignored = [f"--ignore={path}" for path in left_out(part, parts)]
+    ignored = [f"--ignore={path}" for path in left_out(part, tier.all_parts)]
     command = [
-        sys.executable, "-u", "-m", "pytest", "-m", _MARKED[tier], *part.paths, *ignored, f"--junitxml={junit}",
-        "-o", "junit_duration_report=total", *more,
+        sys.executable, "-u", "-m", "pytest", "-m", _MARKED[tier.name], *part.paths, *ignored, f"--junitxml={junit}",
+        "-o", "junit_duration_report=total", *tier.more,
     ]  # fmt: skip
-    environment = {"JAVA_TOOL_OPTIONS": jvms.options(), **os.environ, VARIABLE: tier}
+    environment = {"JAVA_TOOL_OPTIONS": jvms.options(), **os.environ, VARIABLE: tier.name}
+    if tier.selection is not None:
+        environment[selection.VARIABLE] = str(tier.selection)
     with log.open("wb") as out:
         process = subprocess.Popen(
             command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT

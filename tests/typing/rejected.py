@@ -77,6 +77,7 @@ def operate(job: tg.Job) -> None:
     job.start(trigger=5)  # rejected: a text
     tg.Checkpointing(intervall="10 s")  # rejected: no such argument
     tg.Checkpointing(interval=1.5)  # rejected: a duration
+    tg.Checkpointing(interval=30)  # rejected: a number without a unit
     job.start().savepiont("x")  # rejected: no such method
     job.run().rows_in  # rejected: None for a streaming job  # noqa: B018
     tg.Savepoint.open(5)  # rejected: a path

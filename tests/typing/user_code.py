@@ -8,7 +8,9 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple, assert_type
 
 import tidegate as tg
+from tidegate import flink
 from tidegate.api.context import BroadcastContext, OnTimerContext, ProcessContext
+from tidegate.api.evictors import TimestampedValue
 from tidegate.api.streams import Stream
 from tidegate.api.triggers import TriggerContext
 from tidegate.api.window_function import WindowContext
@@ -16,6 +18,8 @@ from tidegate.connectors.sink import CommitRequest, CommitterContext, Guarantee,
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from numpy import int64
+    from numpy.typing import NDArray
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -191,6 +195,145 @@ class EveryTenth(tg.Trigger):
         ctx.delete_event_time_timer(window.max_timestamp())
 
 
+class Renamed(tg.KeyedProcessFunction[Order, str], tg.CheckpointedFunction):
+    """A parameter has the name that says what it is, in every method that users write."""
+
+    def open(self, runtime: tg.RuntimeContext) -> None: ...
+
+    def initialize_state(self, initialization: tg.InitializationContext) -> None: ...
+
+    def snapshot_state(self, snapshot: tg.SnapshotContext) -> None: ...
+
+    def process_element(self, order: Order, context: ProcessContext[str]) -> Iterator[tuple[str, float]]:
+        yield order.user, order.amount
+
+    def on_timer(self, due_ms: int, context: OnTimerContext[str]) -> None: ...
+
+
+class RenamedMap(tg.MapFunction[Order], tg.CheckpointListener):
+    def map(self, order: Order) -> tuple[str, float]:
+        return order.user, order.amount
+
+    def notify_checkpoint_complete(self, checkpoint: int) -> None: ...
+
+    def notify_checkpoint_aborted(self, checkpoint: int) -> None: ...
+
+
+class RenamedFilter(tg.FilterFunction[Order], tg.ListCheckpointed[int], element=int):
+    def filter(self, order: Order) -> bool:
+        return order.amount > 0
+
+    def snapshot_state(self, checkpoint: int, at_ms: int) -> list[int]:
+        return [checkpoint]
+
+    def restore_state(self, counts: list[int]) -> None: ...
+
+
+class RenamedFlatMap(tg.FlatMapFunction[Order]):
+    def flat_map(self, order: Order) -> Iterator[tuple[str]]:
+        yield (order.user,)
+
+
+class RenamedBatch(tg.KeyedBatchFunction):
+    def process_batch(self, orders: pa.RecordBatch, users: tg.KeyIndex, context: tg.BatchContext) -> None: ...
+
+    def combine(self, orders: pa.RecordBatch, users: tg.KeyIndex) -> dict[str, object]:
+        return {"user": users.distinct}
+
+    def on_timers(self, users: tg.KeyIndex, due_ms: NDArray[int64], context: tg.BatchContext) -> None: ...
+
+
+class RenamedPairs(tg.KeyedCoProcessFunction[Order, Rule, str]):
+    def process_element1(self, order: Order, context: ProcessContext[str]) -> None: ...
+
+    def process_element2(self, rule: Rule, context: ProcessContext[str]) -> None: ...
+
+    def on_timer(self, due_ms: int, context: OnTimerContext[str]) -> None: ...
+
+
+class RenamedBroadcast(tg.KeyedBroadcastProcessFunction[Order, Rule, str]):
+    def process_element(self, order: Order, context: ProcessContext[str]) -> None: ...
+
+    def process_broadcast_element(self, rule: Rule, context: BroadcastContext) -> None: ...
+
+    def on_timer(self, due_ms: int, context: OnTimerContext[str]) -> None: ...
+
+
+class RenamedAsync(tg.AsyncFunction[Order]):
+    async def open(self, runtime: tg.RuntimeContext) -> None: ...
+
+    async def async_invoke(self, order: Order) -> tuple[str]:
+        return (order.user,)
+
+    def timeout(self, order: Order) -> None: ...
+
+
+class RenamedAggregate(tg.AggregateFunction[Order, float, float]):
+    def create_accumulator(self) -> float:
+        return 0.0
+
+    def add(self, order: Order, total: float) -> float:
+        return total + order.amount
+
+    def get_result(self, total: float) -> float:
+        return total
+
+    def merge(self, total: float, other: float) -> float:
+        return total + other
+
+
+class RenamedReduce(tg.ReduceFunction[Order]):
+    def reduce(self, order: Order, later: Order) -> Order:
+        return later
+
+
+class RenamedWindow(tg.ProcessWindowFunction[Order, str]):
+    def process(self, user: str, ctx: WindowContext, orders: Iterable[Order]) -> None: ...
+
+    def clear(self, ctx: WindowContext) -> None: ...
+
+
+class RenamedTrigger(tg.Trigger):
+    def on_element(
+        self, order: Order, at_ms: int, w: tg.TimeWindow | tg.GlobalWindow, context: TriggerContext
+    ) -> tg.TriggerResult:
+        return tg.TriggerResult.FIRE
+
+    def on_processing_time(
+        self, now_ms: int, w: tg.TimeWindow | tg.GlobalWindow, context: TriggerContext
+    ) -> tg.TriggerResult:
+        return tg.TriggerResult.FIRE
+
+    def on_event_time(
+        self, now_ms: int, w: tg.TimeWindow | tg.GlobalWindow, context: TriggerContext
+    ) -> tg.TriggerResult:
+        return tg.TriggerResult.FIRE
+
+    def clear(self, w: tg.TimeWindow | tg.GlobalWindow, context: TriggerContext) -> None: ...
+
+
+class RenamedEvictor(tg.Evictor):
+    def evict_before(
+        self, orders: Sequence[TimestampedValue], w: tg.TimeWindow | tg.GlobalWindow
+    ) -> Sequence[TimestampedValue]:
+        return orders[-1:]
+
+
+class RenamedJoin(tg.ProcessJoinFunction[Order, Rule, str]):
+    def process_element(self, order: Order, rule: Rule, context: ProcessContext[str] | None) -> None: ...
+
+
+class RenamedPorted(flink.KeyedProcessFunction):
+    def process_element(self, order: Order, ctx: ProcessContext[str]) -> Iterator[tuple[str]]:
+        yield (order.user,)
+
+
+class RenamedListener(tg.JobListener):
+    def on_epoch(self, accepted: tg.EpochEvent) -> None: ...
+
+    def on_failure(self, failure: tg.JobFailureEvent) -> None: ...
+
+
 def build(spark: SparkSession) -> tg.Job:
     job = tg.Job("orders", parallelism=4, max_parallelism=128)
     frame: DataFrame = spark.readStream.format("rate").load()
@@ -262,8 +405,8 @@ class CountingWriter:
     def __init__(self) -> None:
         self.n = 0
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        self.n += batch.num_rows
+    def write(self, rows: pa.RecordBatch) -> None:
+        self.n += rows.num_rows
 
     def prepare_commit(self) -> bytes | None:
         return str(self.n).encode() if self.n else None
@@ -272,8 +415,8 @@ class CountingWriter:
 
 
 class CountingCommitter:
-    def commit(self, requests: Sequence[CommitRequest]) -> None:
-        print(sum(int(request.payload) for request in requests))
+    def commit(self, counts: Sequence[CommitRequest]) -> None:
+        print(sum(int(count.payload) for count in counts))
 
 
 class CountingSink:
@@ -281,10 +424,10 @@ class CountingSink:
 
     guarantee = Guarantee.AT_LEAST_ONCE
 
-    def create_writer(self, context: WriterContext) -> tg.SinkWriter:
+    def create_writer(self, ctx: WriterContext) -> tg.SinkWriter:
         return CountingWriter()
 
-    def create_committer(self, context: CommitterContext) -> tg.Committer:
+    def create_committer(self, ctx: CommitterContext) -> tg.Committer:
         return CountingCommitter()
 
     def describe(self) -> str:

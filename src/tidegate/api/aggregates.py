@@ -29,15 +29,15 @@ class AggregateFunction(ABC, Generic[In, Acc, Out]):
         """Return the accumulator of no rows."""
 
     @abstractmethod
-    def add(self, value: In, accumulator: Acc) -> Acc:
+    def add(self, value: In, accumulator: Acc, /) -> Acc:
         """The accumulator with one more row. It may be the same object, changed."""
 
     @abstractmethod
-    def get_result(self, accumulator: Acc) -> Out:
+    def get_result(self, accumulator: Acc, /) -> Out:
         """Return the result of the rows that were added."""
 
     @abstractmethod
-    def merge(self, a: Acc, b: Acc) -> Acc:
+    def merge(self, a: Acc, b: Acc, /) -> Acc:
         """Combine two accumulators, as when two sessions become one."""
 
 
@@ -59,7 +59,7 @@ class ReduceFunction(ABC, Generic[In]):
     """Combines two rows into one of the same columns."""
 
     @abstractmethod
-    def reduce(self, a: In, b: In) -> In:
+    def reduce(self, a: In, b: In, /) -> In:
         """Return one row in place of two."""
 
 

@@ -21,17 +21,17 @@ class AsyncFunction(ABC, Generic[In]):
     stops all calls of the task; put it into `asyncio.to_thread`. The function has no state, and a copy of it lives for one epoch.
     """
 
-    async def open(self, ctx: RuntimeContext) -> None:
+    async def open(self, ctx: RuntimeContext, /) -> None:
         """Create what cannot be pickled: a client, a connection pool."""
 
     @abstractmethod
-    async def async_invoke(self, row: In) -> object:
+    async def async_invoke(self, row: In, /) -> object:
         """Return the row to emit: a tuple in the order of the schema, a dict or a row; or a list of rows; or None for none.
 
         It is cancelled when the timeout is over, and when the attempt of the task fails.
         """
 
-    def timeout(self, row: In) -> object:
+    def timeout(self, row: In, /) -> object:
         """Return what to emit for a row whose call took too long, in the same forms. By default, it is an error."""
         raise TimeoutError
 

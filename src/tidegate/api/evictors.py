@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 
 from tidegate.api.rows import Row
 from tidegate.api.window import Window
-from tidegate.core.durations import Duration, duration_ms
+from tidegate.core.durations import Duration, argument_ms
 
 
 class TimestampedValue(NamedTuple):
@@ -21,11 +21,11 @@ class TimestampedValue(NamedTuple):
 class Evictor(ABC):  # noqa: B024 (either method alone makes an evictor)
     """Removes elements from a window, before or after its function sees them. Both methods return what stays, in order."""
 
-    def evict_before(self, elements: Sequence[TimestampedValue], window: Window) -> Sequence[TimestampedValue]:
+    def evict_before(self, elements: Sequence[TimestampedValue], window: Window, /) -> Sequence[TimestampedValue]:
         """Return the elements that the function of the window sees."""
         return elements
 
-    def evict_after(self, elements: Sequence[TimestampedValue], window: Window) -> Sequence[TimestampedValue]:
+    def evict_after(self, elements: Sequence[TimestampedValue], window: Window, /) -> Sequence[TimestampedValue]:
         """Return the elements that stay in the window after its function has seen them."""
         return elements
 
@@ -70,7 +70,7 @@ class TimeEvictor(_Once):
     @classmethod
     def of(cls, window_size: Duration, do_evict_after: bool = False) -> Self:
         """`TimeEvictor.of("5 s")`."""
-        return cls(duration_ms(window_size), do_evict_after)
+        return cls(argument_ms("window_size", window_size), do_evict_after)
 
     def _kept(self, elements: Sequence[TimestampedValue]) -> Sequence[TimestampedValue]:
         oldest = max((element.timestamp for element in elements), default=0) - self._size

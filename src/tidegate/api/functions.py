@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 class Function(ABC):  # noqa: B024 (each kind of function has its own abstract method)
     """Base of all functions. Both methods are called once for each copy of the function, in its task."""
 
-    def open(self, ctx: RuntimeContext) -> None:  # noqa: B027
+    def open(self, ctx: RuntimeContext, /) -> None:  # noqa: B027
         """Create what cannot be pickled: connections, models, compiled patterns. State is not available yet."""
 
     def close(self) -> None:  # noqa: B027
@@ -53,11 +53,11 @@ class CheckpointedFunction(ABC):
     """
 
     @abstractmethod
-    def initialize_state(self, ctx: InitializationContext) -> None:
+    def initialize_state(self, ctx: InitializationContext, /) -> None:
         """`ctx.is_restored()` says whether there is earlier state: from an earlier epoch, a checkpoint or a savepoint."""
 
     @abstractmethod
-    def snapshot_state(self, ctx: SnapshotContext) -> None:
+    def snapshot_state(self, ctx: SnapshotContext, /) -> None:
         """Anything that is not saved to declared state here is lost."""
 
 
@@ -73,12 +73,12 @@ class CheckpointListener(ABC):
     """
 
     @abstractmethod
-    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_complete(self, checkpoint_id: int, /) -> None:
         """All epochs up to this one are in a checkpoint, which the job returns to after a failure. No checkpoint of a lower id
         will complete later. After a restart, the first epoch is told of the checkpoint that the job has returned to.
         """
 
-    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:  # noqa: B027
+    def notify_checkpoint_aborted(self, checkpoint_id: int, /) -> None:  # noqa: B027
         """A checkpoint of this epoch failed. Discard nothing: a later checkpoint contains the same work, perhaps with this id."""
 
 
@@ -96,12 +96,12 @@ class ListCheckpointed(ABC, Generic[Element]):
         # Without it, nothing is refused yet: a class that is sent to a task is created again there without its keywords.
 
     @abstractmethod
-    def snapshot_state(self, checkpoint_id: int, timestamp: int) -> list[Element]:
+    def snapshot_state(self, checkpoint_id: int, timestamp: int, /) -> list[Element]:
         """The elements to keep. The id is that of the epoch, as in `SnapshotContext`, the time its processing time in
         milliseconds."""
 
     @abstractmethod
-    def restore_state(self, state: list[Element]) -> None:
+    def restore_state(self, state: list[Element], /) -> None:
         """Elements that were kept; not called where there are none yet."""
 
 
@@ -109,7 +109,7 @@ class MapFunction(Function, Generic[In]):
     """One row in, one row out."""
 
     @abstractmethod
-    def map(self, row: In) -> object:
+    def map(self, row: In, /) -> object:
         """The row to emit: a tuple in the order of the schema, a dict, or a row."""
 
 
@@ -117,7 +117,7 @@ class FilterFunction(Function, Generic[In]):
     """Keeps rows or drops them."""
 
     @abstractmethod
-    def filter(self, row: In) -> bool:
+    def filter(self, row: In, /) -> bool:
         """Whether to keep the row."""
 
 
@@ -125,7 +125,7 @@ class FlatMapFunction(Function, Generic[In]):
     """One row in, any number of rows out."""
 
     @abstractmethod
-    def flat_map(self, row: In) -> Iterable[object] | None:
+    def flat_map(self, row: In, /) -> Iterable[object] | None:
         """The rows to emit, mostly by `yield`. None is no row."""
 
 
@@ -136,10 +136,10 @@ class KeyedProcessFunction(Function, Generic[In, K]):
     """
 
     @abstractmethod
-    def process_element(self, row: In, ctx: ProcessContext[K]) -> Iterable[object] | None:
+    def process_element(self, row: In, ctx: ProcessContext[K], /) -> Iterable[object] | None:
         """Handle one row; yield or return the rows to emit. `ctx.output(tag, row)` emits to a side output."""
 
-    def on_timer(self, timestamp: int, ctx: OnTimerContext[K]) -> Iterable[object] | None:
+    def on_timer(self, timestamp: int, ctx: OnTimerContext[K], /) -> Iterable[object] | None:
         """A timer of the current key has come; `timestamp` is the time it was registered for, in milliseconds."""
         return None
 
@@ -153,7 +153,7 @@ class KeyedBatchFunction(Function):
 
     @abstractmethod
     def process_batch(
-        self, batch: RecordBatch, keys: KeyIndex, ctx: BatchContext
+        self, batch: RecordBatch, keys: KeyIndex, ctx: BatchContext, /
     ) -> Iterable[object] | Mapping[str, object] | None:
         """Process one batch; yield or return the output: a dict of columns, an Arrow batch or table, or a pandas or polars
         frame. `self.total.values(keys)` reads the state of the keys, `self.total.update_all(keys, array)` writes it.
@@ -162,7 +162,7 @@ class KeyedBatchFunction(Function):
     combined: str | Schema = ""
     """The schema of what `combine` returns. Required if `combine` is defined."""
 
-    def combine(self, batch: RecordBatch, keys: KeyIndex) -> object:
+    def combine(self, batch: RecordBatch, keys: KeyIndex, /) -> object:
         """Optional: merge rows of the same key before the shuffle. Return one result with the columns that `combined` declares,
         including the key columns; `process_batch` then receives these rows. It may be called for any subset of a key's rows, and
         has no state.
@@ -170,7 +170,7 @@ class KeyedBatchFunction(Function):
         raise NotImplementedError
 
     def on_timers(
-        self, keys: KeyIndex, timestamps: NDArray[int64], ctx: BatchContext
+        self, keys: KeyIndex, timestamps: NDArray[int64], ctx: BatchContext, /
     ) -> Iterable[object] | Mapping[str, object] | None:
         """Handle due timers. `timestamps[i]` is the time of timer i in milliseconds, and `keys.index[i]` the position of its key;
         a key may have several timers in one call.
@@ -182,14 +182,14 @@ class KeyedCoProcessFunction(Function, Generic[In, In2, K]):
     """Sees the rows of two keyed streams one by one, with state and timers of their key that both sides share."""
 
     @abstractmethod
-    def process_element1(self, row: In, ctx: ProcessContext[K]) -> Iterable[object] | None:
+    def process_element1(self, row: In, ctx: ProcessContext[K], /) -> Iterable[object] | None:
         """Handle a row of the first stream, as `KeyedProcessFunction.process_element` does."""
 
     @abstractmethod
-    def process_element2(self, row: In2, ctx: ProcessContext[K]) -> Iterable[object] | None:
+    def process_element2(self, row: In2, ctx: ProcessContext[K], /) -> Iterable[object] | None:
         """Handle a row of the second stream."""
 
-    def on_timer(self, timestamp: int, ctx: OnTimerContext[K]) -> Iterable[object] | None:
+    def on_timer(self, timestamp: int, ctx: OnTimerContext[K], /) -> Iterable[object] | None:
         """A timer of the current key has come."""
         return None
 
@@ -201,17 +201,17 @@ class KeyedBroadcastProcessFunction(Function, Generic[In, In2, K]):
     """
 
     @abstractmethod
-    def process_element(self, row: In, ctx: ProcessContext[K]) -> Iterable[object] | None:
+    def process_element(self, row: In, ctx: ProcessContext[K], /) -> Iterable[object] | None:
         """Handle a row of the keyed stream. Broadcast state is read-only here."""
 
     @abstractmethod
-    def process_broadcast_element(self, row: In2, ctx: BroadcastContext) -> Iterable[object] | None:
+    def process_broadcast_element(self, row: In2, ctx: BroadcastContext, /) -> Iterable[object] | None:
         """Handle a row of the broadcast stream. There is no key: keyed state is reached by `ctx.apply_to_keyed_state`.
 
         Every task must reach the same broadcast state, in whatever order rows of several senders arrive.
         """
 
-    def on_timer(self, timestamp: int, ctx: OnTimerContext[K]) -> Iterable[object] | None:
+    def on_timer(self, timestamp: int, ctx: OnTimerContext[K], /) -> Iterable[object] | None:
         """A timer of the current key has come."""
         return None
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from tidegate.core.errors import GraphError
+from tidegate.core.ids import Uid
 from tidegate.graph.model import Graph, Node
+from tidegate.graph.renamed import Uid as RenamedUid
+from tidegate.graph.validate import check_new_uid
 
 
 class GraphBuilder:
@@ -12,10 +15,18 @@ class GraphBuilder:
     def __init__(self, name: str) -> None:
         self.name = name
         self._nodes: list[Node] = []
+        self._renamed_uids: dict[Uid, tuple[str, ...]] = {}
 
     def draft(self) -> Graph:
         """Return the graph declared so far, for the streams of this job."""
-        return Graph(self.name, tuple(self._nodes))
+        return Graph(self.name, tuple(self._nodes), dict(self._renamed_uids))
+
+    def new_uid(self, given: object, shown: str) -> Uid:
+        """Check the uid of the next node, which `shown` describes, and note the uids that it had before."""
+        uid = check_new_uid(given, shown, self._nodes)
+        if isinstance(given, RenamedUid):
+            self._renamed_uids[uid] = given.renamed_from
+        return uid
 
     def add(self, node: Node) -> None:
         """Add a node that a stream of this job declared. Its id is the number of nodes before it."""

@@ -10,7 +10,7 @@ from tidegate.api.graph_builder import GraphBuilder
 from tidegate.api.mistakes import called_like, check_listeners
 from tidegate.api.spark_types import SparkFrame, SparkSessionLike
 from tidegate.api.streams import Stream
-from tidegate.core.durations import Duration, duration_ms
+from tidegate.core.durations import Duration, argument_ms
 from tidegate.core.errors import GraphError
 from tidegate.core.ids import Uid
 from tidegate.graph.explain import explain_text
@@ -19,7 +19,7 @@ from tidegate.graph.mermaid import explain_mermaid
 from tidegate.graph.model import Graph, NodeId, Process, Source, StreamRef, Transform
 from tidegate.graph.parallelism import check_parallelism, default_max_parallelism
 from tidegate.graph.schema import Schema
-from tidegate.graph.validate import check, check_event_time, check_name, check_new_uid, check_runnable, check_split
+from tidegate.graph.validate import check, check_event_time, check_name, check_runnable, check_split
 
 if TYPE_CHECKING:
     from tidegate.config import Checkpointing
@@ -69,7 +69,7 @@ class Job(GraphBuilder):
         function of the greatest time of a split and the clock, in milliseconds, that returns the watermark. It is
         called in the driver, before each epoch.
         """
-        checked = check_new_uid(uid, f"source {uid!r}", self._nodes)
+        checked = self.new_uid(uid, f"source {uid!r}")
         try:
             schema = Schema.from_spark_json(df.schema.jsonValue())
             bounded = not df.isStreaming
@@ -96,10 +96,10 @@ class Job(GraphBuilder):
                 "allows for disorder by itself: leave out out_of_orderness."
             )
         generator = None if watermark is None or isinstance(watermark, str) else watermark
-        late_ms = 0 if out_of_orderness is None else duration_ms(out_of_orderness)
+        late_ms = 0 if out_of_orderness is None else argument_ms(f"source {uid!r}: out_of_orderness", out_of_orderness)
         if late_ms < 0:
             raise GraphError(f"out_of_orderness of source {uid!r} is negative. Use '0 s' or more.")
-        idle_ms = None if idleness is None else duration_ms(idleness)
+        idle_ms = None if idleness is None else argument_ms(f"source {uid!r}: idleness", idleness)
         if idle_ms is not None and idle_ms <= 0:
             raise GraphError(f"idleness of source {uid!r} must be longer than nothing. Use '1 min', or leave it out.")
         id = NodeId(len(self._nodes))

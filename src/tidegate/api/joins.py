@@ -16,7 +16,7 @@ from tidegate.api.window_function import EmitPairs
 from tidegate.api.window_operator import WindowOperator
 from tidegate.api.windowing import check_has_event_time
 from tidegate.api.windows import WindowAssigner
-from tidegate.core.durations import Duration, duration_ms
+from tidegate.core.durations import Duration, argument_ms
 from tidegate.core.errors import GraphError, WrongValue
 from tidegate.core.times import TimeDomain
 from tidegate.graph.listening import pass_hooks_on
@@ -30,7 +30,7 @@ class ProcessJoinFunction(Function, Generic[In, In2, K]):
     """Makes rows of pairs of rows."""
 
     @abstractmethod
-    def process_element(self, left: In, right: In2, ctx: ProcessContext[K] | None) -> Iterable[object] | None:
+    def process_element(self, left: In, right: In2, ctx: ProcessContext[K] | None, /) -> Iterable[object] | None:
         """Two rows meet: yield or return rows to emit. `ctx` is None in a window join."""
 
 
@@ -152,7 +152,7 @@ def interval_join(
 ) -> KeyedOperator:
     """Check the arguments of `KeyedStream.interval_join` and create its operator."""
     _check(left, right, function, "interval_join")
-    lower_ms, upper_ms = _signed_ms(lower), _signed_ms(upper)
+    lower_ms, upper_ms = _signed_ms("lower", lower), _signed_ms("upper", upper)
     if lower_ms > upper_ms:
         raise GraphError(f"The interval from {lower!r} to {upper!r} is empty. lower must not be more than upper.")
     operator = IntervalJoin(
@@ -179,8 +179,8 @@ def _check(left: Input, right: Input, function: JoinFunction, what: str, event_t
         raise GraphError(f"{what} takes a ProcessJoinFunction or a callable of two rows; got {function!r}.")
 
 
-def _signed_ms(duration: Duration) -> int:
-    """Parse a duration that may be negative: `"-5 s"`."""
-    if isinstance(duration, str) and duration.strip().startswith("-"):
-        return -duration_ms(duration.strip()[1:])
-    return duration_ms(duration)
+def _signed_ms(name: str, duration: Duration) -> int:
+    """Parse an argument that may be negative: `"-5 s"`."""
+    if isinstance(duration, str) and duration.strip().startswith("-") and duration.strip()[-1].isalpha():
+        return -argument_ms(name, duration.strip()[1:])
+    return argument_ms(name, duration)

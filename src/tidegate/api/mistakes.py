@@ -185,9 +185,12 @@ def _sources(kind: type) -> Iterator[tuple[FunctionType, ast.AST, list[str]]]:
     for method in (value for cls in own for value in vars(cls).values() if isinstance(value, FunctionType)):
         try:
             lines, _ = inspect.getsourcelines(method)
-            yield method, ast.parse(textwrap.dedent("".join(lines))), lines
-        except (OSError, TypeError, SyntaxError):
+            tree = ast.parse(textwrap.dedent("".join(lines)))
+        except Exception:
+            # Whatever it is: this only looks for mistakes. The file may have changed since it was imported, and Python's parser
+            # also raises SystemError, MemoryError and RecursionError for code that the interpreter runs.
             continue
+        yield method, tree, lines
 
 
 def _place(method: FunctionType, node: ast.expr | ast.stmt) -> str:

@@ -6,6 +6,7 @@ sp.state("totals", "total").get("ann")
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from tidegate.api.rows import Stored
 
 if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]
     import pyarrow as pa
 
     from tidegate.api.spark_types import FrameMaker, Unitable
@@ -27,6 +29,8 @@ Frame = TypeVar("Frame", bound="Unitable")
 _BATCH = 16_384
 _FRAME = 250_000
 """Rows passed to Spark at once."""
+_READ = "read with tg.Savepoint"
+"""The reason that a pin gives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +53,11 @@ class StateDescription:
 
 
 class Savepoint:
-    """An opened savepoint or checkpoint. Opening reads only its metadata, and runs no code from it."""
+    """An opened savepoint or checkpoint. Opening reads only its metadata, and runs no code from it.
+
+    While state of a job's checkpoint is read, a pin keeps the job from deleting it. Raises NotRetained if the job has dropped the
+    checkpoint before.
+    """
 
     def __init__(self, snapshot: StoredSnapshot) -> None:
         self._snapshot = snapshot
@@ -116,18 +124,20 @@ class SavedState:
         A key of several columns is a tuple. `window` is start and end in ms, for a state that exists once per window.
         Fetches the files of one task.
         """
+        from tidegate.savepoint.pinned import pinned_if_allowed
         from tidegate.savepoint.reader import SnapshotReader
         from tidegate.state.keys import TimeWindow
 
         more = {} if map_key is None else {"map_key": map_key}
-        with SnapshotReader(self._snapshot) as reader:
+        with pinned_if_allowed(self._snapshot, _READ), SnapshotReader(self._snapshot) as reader:
             return reader.get(self.uid, self.name, key, None if window is None else TimeWindow(*window), **more)
 
     def entries(self) -> Iterator[StateEntry]:
         """Yield every entry: key group, key, namespace, map key or position, value."""
+        from tidegate.savepoint.pinned import pinned_if_allowed
         from tidegate.savepoint.reader import SnapshotReader
 
-        with SnapshotReader(self._snapshot) as reader:
+        with pinned_if_allowed(self._snapshot, _READ), SnapshotReader(self._snapshot) as reader:
             yield from reader.entries(self.uid, self.name)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
@@ -159,6 +169,21 @@ class SavedState:
         table = table.drop_columns(unused)
         frames = [spark.createDataFrame(table.slice(at, _FRAME)) for at in range(0, max(1, len(table)), _FRAME)]
         return reduce(lambda one, other: one.unionAll(other), frames)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """All of it as a pandas DataFrame with flat columns, to look at: a field of a dataclass is `value.field`, and
+        columns of a key of several are `key.k1`, `key.k2`, …
+
+        Columns about storage are left out where no entry uses them.
+        """
+        import pyarrow as pa
+
+        flat = self.to_arrow().drop_columns(["operator", "state", "key_group"])
+        while any(pa.types.is_struct(field.type) for field in flat.schema):
+            flat = flat.flatten()
+        contents = re.compile(r"(key|value)\b")
+        kept = [name for name in flat.column_names if contents.match(name) or flat[name].null_count < len(flat)]
+        return flat.select(kept).to_pandas()
 
     def __repr__(self) -> str:
         return f"<state {self.name!r} of {self.uid!r} in {self._snapshot.url}>"

@@ -11,7 +11,7 @@ own copy of the function, which then shadows the declaration; that is why declar
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
@@ -27,6 +27,7 @@ from tidegate.api.state_access import (
 from tidegate.core.durations import Duration
 from tidegate.core.errors import GraphError, StateUnbound, UnsupportedType, WrongValue
 from tidegate.core.types import codec_of, schema_of, show_type
+from tidegate.graph.renamed import check_earlier_names, earlier_names
 from tidegate.graph.states import Distribution, StateKind, StateSpec
 from tidegate.graph.ttl import StateTtlConfig
 
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 
 Ttl = StateTtlConfig | Duration | None
 """How long entries live: a config, or just the time, such as `"1 h"`. None: without limit."""
+
+Earlier = str | Sequence[str] | None
+"""The name that a state had before; of several, the latest first."""
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -45,7 +49,11 @@ Out = TypeVar("Out")
 
 
 class Declaration:
-    """A state declared on a function class. The attribute's name is the permanent name of the state."""
+    """A state declared on a function class. The attribute's name is the permanent name of the state.
+
+    To rename it, declare the old name: `sum = ValueState(int, renamed_from="total")`. The state then takes over what a snapshot
+    holds under the old name. The declaration may stay; after several renames it takes a tuple, the latest name first.
+    """
 
     _kind: StateKind
     _name: str | None = None
@@ -53,7 +61,7 @@ class Declaration:
 
     def __init__(
         self, value: object, *, map_key: object = None, default: object = None, ttl: Ttl = None, function: object = None,
-        distribution: Distribution = Distribution.KEYED,
+        distribution: Distribution = Distribution.KEYED, renamed_from: Earlier = None,
     ) -> None:  # fmt: skip
         shown = f"{type(self).__name__}({', '.join(show_type(t) for t in (map_key, value) if t is not None)})"
         try:
@@ -68,6 +76,7 @@ class Declaration:
             raise WrongValue(f"{shown} cannot have this default. {error}") from None
         self._value, self._map_key, self._default = value, map_key, default
         self._ttl, self._function, self._distribution = StateTtlConfig.of(ttl), function, distribution
+        self._renamed_from = earlier_names(renamed_from)
 
     def per_window(self) -> Self:
         """Return the same state for each window of a key, on a `ProcessWindowFunction`: `fired =
@@ -96,6 +105,7 @@ class Declaration:
             ttl=self._ttl,
             distribution=self._distribution,
             function=self._function,
+            renamed_from=self._renamed_from,
         )
 
     def _unbound(self, owner: type | None) -> StateUnbound:
@@ -116,13 +126,24 @@ class ValueState(Declaration, Generic[T]):
     _kind = StateKind.VALUE
 
     @overload
-    def __init__(self: ValueState[U], type: type[U], default: U, *, ttl: Ttl = None) -> None: ...
+    def __init__(
+        self: ValueState[U], type: type[U], default: U, *, ttl: Ttl = None, renamed_from: Earlier = None
+    ) -> None: ...
     @overload
-    def __init__(self: ValueState[U | None], type: type[U], default: None = None, *, ttl: Ttl = None) -> None: ...
+    def __init__(
+        self: ValueState[U | None],
+        type: type[U],
+        default: None = None,
+        *,
+        ttl: Ttl = None,
+        renamed_from: Earlier = None,
+    ) -> None: ...
     @overload
-    def __init__(self: ValueState[Stored], type: object, default: object = None, *, ttl: Ttl = None) -> None: ...
-    def __init__(self, type: object, default: object = None, *, ttl: Ttl = None) -> None:
-        super().__init__(type, default=default, ttl=ttl)
+    def __init__(
+        self: ValueState[Stored], type: object, default: object = None, *, ttl: Ttl = None, renamed_from: Earlier = None
+    ) -> None: ...
+    def __init__(self, type: object, default: object = None, *, ttl: Ttl = None, renamed_from: Earlier = None) -> None:
+        super().__init__(type, default=default, ttl=ttl, renamed_from=renamed_from)
 
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> Self: ...
@@ -145,18 +166,38 @@ class ListState(Declaration, Generic[T]):
 
     @overload
     def __init__(
-        self: ListState[U], type: type[U], *, ttl: Ttl = None, operator: bool = False, union: bool = False
+        self: ListState[U],
+        type: type[U],
+        *,
+        ttl: Ttl = None,
+        operator: bool = False,
+        union: bool = False,
+        renamed_from: Earlier = None,
     ) -> None: ...
     @overload
     def __init__(
-        self: ListState[Stored], type: object, *, ttl: Ttl = None, operator: bool = False, union: bool = False
+        self: ListState[Stored],
+        type: object,
+        *,
+        ttl: Ttl = None,
+        operator: bool = False,
+        union: bool = False,
+        renamed_from: Earlier = None,
     ) -> None: ...
-    def __init__(self, type: object, *, ttl: Ttl = None, operator: bool = False, union: bool = False) -> None:
+    def __init__(
+        self,
+        type: object,
+        *,
+        ttl: Ttl = None,
+        operator: bool = False,
+        union: bool = False,
+        renamed_from: Earlier = None,
+    ) -> None:
         if ttl is not None and (operator or union):
             raise GraphError("Operator state has no time to live, as in Flink. Leave out ttl, or operator=True.")
         keyed = not (operator or union)
         spread = Distribution.KEYED if keyed else Distribution.UNION if union else Distribution.SPLIT
-        super().__init__(type, ttl=ttl, distribution=spread)
+        super().__init__(type, ttl=ttl, distribution=spread, renamed_from=renamed_from)
 
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> Self: ...
@@ -174,11 +215,15 @@ class MapState(Declaration, Generic[K, V]):
     _kind = StateKind.MAP
 
     @overload
-    def __init__(self: MapState[T, U], key: type[T], value: type[U], *, ttl: Ttl = None) -> None: ...
+    def __init__(
+        self: MapState[T, U], key: type[T], value: type[U], *, ttl: Ttl = None, renamed_from: Earlier = None
+    ) -> None: ...
     @overload
-    def __init__(self: MapState[Stored, Stored], key: object, value: object, *, ttl: Ttl = None) -> None: ...
-    def __init__(self, key: object, value: object, *, ttl: Ttl = None) -> None:
-        super().__init__(value, map_key=key, ttl=ttl)
+    def __init__(
+        self: MapState[Stored, Stored], key: object, value: object, *, ttl: Ttl = None, renamed_from: Earlier = None
+    ) -> None: ...
+    def __init__(self, key: object, value: object, *, ttl: Ttl = None, renamed_from: Earlier = None) -> None:
+        super().__init__(value, map_key=key, ttl=ttl, renamed_from=renamed_from)
 
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> Self: ...
@@ -196,11 +241,20 @@ class SortedMapState(Declaration, Generic[K, V]):
     _kind = StateKind.SORTED_MAP
 
     @overload
-    def __init__(self: SortedMapState[T, U], key: type[T], value: type[U], *, ttl: Ttl = None) -> None: ...
+    def __init__(
+        self: SortedMapState[T, U], key: type[T], value: type[U], *, ttl: Ttl = None, renamed_from: Earlier = None
+    ) -> None: ...
     @overload
-    def __init__(self: SortedMapState[Stored, Stored], key: object, value: object, *, ttl: Ttl = None) -> None: ...
-    def __init__(self, key: object, value: object, *, ttl: Ttl = None) -> None:
-        super().__init__(value, map_key=key, ttl=ttl)
+    def __init__(
+        self: SortedMapState[Stored, Stored],
+        key: object,
+        value: object,
+        *,
+        ttl: Ttl = None,
+        renamed_from: Earlier = None,
+    ) -> None: ...
+    def __init__(self, key: object, value: object, *, ttl: Ttl = None, renamed_from: Earlier = None) -> None:
+        super().__init__(value, map_key=key, ttl=ttl, renamed_from=renamed_from)
 
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> Self: ...
@@ -222,7 +276,12 @@ class ReducingState(Declaration, Generic[T]):
 
     @overload
     def __init__(
-        self: ReducingState[U], type: type[U], reduce: Callable[[U, U], U] | ReduceFunction[U], *, ttl: Ttl = None
+        self: ReducingState[U],
+        type: type[U],
+        reduce: Callable[[U, U], U] | ReduceFunction[U],
+        *,
+        ttl: Ttl = None,
+        renamed_from: Earlier = None,
     ) -> None: ...
     @overload
     def __init__(
@@ -231,12 +290,13 @@ class ReducingState(Declaration, Generic[T]):
         reduce: Callable[[Stored, Stored], Stored] | ReduceFunction,
         *,
         ttl: Ttl = None,
+        renamed_from: Earlier = None,
     ) -> None: ...
-    def __init__(self, type: object, reduce: object, *, ttl: Ttl = None) -> None:
+    def __init__(self, type: object, reduce: object, *, ttl: Ttl = None, renamed_from: Earlier = None) -> None:
         call = getattr(reduce, "reduce", reduce)
         if not callable(call):
             raise GraphError(f"ReducingState takes a function of two values; got {reduce!r}. For example: max.")
-        super().__init__(type, ttl=ttl, function=call)
+        super().__init__(type, ttl=ttl, function=call, renamed_from=renamed_from)
 
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> Self: ...
@@ -260,13 +320,23 @@ class AggregatingState(Declaration, Generic[In, Out]):
 
     @overload
     def __init__(
-        self: AggregatingState[T, U], accumulator: type[V], function: Accumulating[T, V, U], *, ttl: Ttl = None
+        self: AggregatingState[T, U],
+        accumulator: type[V],
+        function: Accumulating[T, V, U],
+        *,
+        ttl: Ttl = None,
+        renamed_from: Earlier = None,
     ) -> None: ...
     @overload
     def __init__(
-        self: AggregatingState[T, U], accumulator: object, function: Accumulating[T, Stored, U], *, ttl: Ttl = None
+        self: AggregatingState[T, U],
+        accumulator: object,
+        function: Accumulating[T, Stored, U],
+        *,
+        ttl: Ttl = None,
+        renamed_from: Earlier = None,
     ) -> None: ...
-    def __init__(self, accumulator: object, function: object, *, ttl: Ttl = None) -> None:
+    def __init__(self, accumulator: object, function: object, *, ttl: Ttl = None, renamed_from: Earlier = None) -> None:
         missing = [
             name
             for name in ("create_accumulator", "add", "get_result")
@@ -277,7 +347,7 @@ class AggregatingState(Declaration, Generic[In, Out]):
                 f"AggregatingState takes an instance of an aggregate function; {function!r} has no {', '.join(missing)}. "
                 "Derive a class from AggregateFunction and pass an instance."
             )
-        super().__init__(accumulator, ttl=ttl, function=function)
+        super().__init__(accumulator, ttl=ttl, function=function, renamed_from=renamed_from)
 
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> Self: ...
@@ -298,11 +368,13 @@ class BroadcastState(Declaration, Generic[K, V]):
     _kind = StateKind.MAP
 
     @overload
-    def __init__(self: BroadcastState[T, U], key: type[T], value: type[U]) -> None: ...
+    def __init__(self: BroadcastState[T, U], key: type[T], value: type[U], *, renamed_from: Earlier = None) -> None: ...
     @overload
-    def __init__(self: BroadcastState[Stored, Stored], key: object, value: object) -> None: ...
-    def __init__(self, key: object, value: object) -> None:
-        super().__init__(value, map_key=key, distribution=Distribution.BROADCAST)
+    def __init__(
+        self: BroadcastState[Stored, Stored], key: object, value: object, *, renamed_from: Earlier = None
+    ) -> None: ...
+    def __init__(self, key: object, value: object, *, renamed_from: Earlier = None) -> None:
+        super().__init__(value, map_key=key, distribution=Distribution.BROADCAST, renamed_from=renamed_from)
 
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> Self: ...
@@ -323,6 +395,7 @@ def declared_states(function: object) -> tuple[StateSpec, ...]:
                 found[name] = attribute.spec(name)
             else:
                 found.pop(name, None)
+    check_earlier_names("state", {name: spec.renamed_from for name, spec in found.items()})
     asked = getattr(function, "asked_states", None)
     """Of a function of another API, which has them by itself."""
     return tuple(found.values()) if asked is None else asked()

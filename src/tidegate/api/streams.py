@@ -31,11 +31,13 @@ from tidegate.api.keyed_operator import KeyedOperator
 from tidegate.api.mistakes import called_like, check_instance
 from tidegate.api.ported_function import PortedFunction
 from tidegate.api.rows import Row, Stored
-from tidegate.core.durations import Duration, duration_ms
+from tidegate.core.durations import Duration, argument_ms
 from tidegate.core.errors import GraphError
+from tidegate.core.ids import Uid
 from tidegate.graph.async_calls import AsyncCalls
 from tidegate.graph.model import Input, Node, NodeId, Process, SinkNode, StreamRef, Transform
 from tidegate.graph.on_error import ErrorAction, OnError
+from tidegate.graph.renamed import Uid as RenamedUid
 from tidegate.graph.schema import Schema, as_schema
 from tidegate.graph.validate import (
     ASYNC,
@@ -44,7 +46,6 @@ from tidegate.graph.validate import (
     check_event_time,
     check_key,
     check_name,
-    check_new_uid,
     check_same_keys,
     check_union,
 )
@@ -129,7 +130,7 @@ class Stream:
         from tidegate.api.async_function import check_async_function  # Late, for a quick start.
 
         nodes = self._job.draft().nodes
-        checked = check_new_uid(uid, f"async_map {uid!r}", nodes)
+        checked = self._job.new_uid(uid, f"async_map {uid!r}")
         check_async_function(uid, function)
         failing = OnError.of(on_error)
         out = self.schema if schema is None else as_schema(schema)
@@ -193,7 +194,13 @@ class Stream:
     def sink(self, uid: str, target: Sink) -> None:
         """End the stream in a target, under a uid that identifies its output permanently."""
         nodes = self._job.draft().nodes
-        checked = check_new_uid(uid, f"sink {uid!r}", nodes)
+        if isinstance(uid, RenamedUid):
+            raise GraphError(
+                f"sink {str(uid)!r} cannot take over the output of {uid.renamed_from[0]!r}: the target knows what it has by the "
+                "uid of the sink. Keep the old uid. Or stop the job with a savepoint, which commits its output, and then use "
+                "the new uid without renamed_from."
+            )
+        checked = self._job.new_uid(uid, f"sink {uid!r}")
         if isinstance(target, type) or not callable(getattr(target, "create_writer", None)):
             if isinstance(target, type):
                 raise GraphError(
@@ -226,7 +233,7 @@ class Stream:
                 f"{type(fn).__name__} declares operator state, which needs a uid to belong to: {kind}(…, uid='…')."
             )
         nodes = self._job.draft().nodes
-        checked = None if uid is None else check_new_uid(uid, f"{kind} {uid!r}", nodes)
+        checked = None if uid is None else self._job.new_uid(uid, f"{kind} {uid!r}")
         shown = check_name(name, "name") if name is not None else _name_of(fn, kind)
         out = self.schema if schema is None else as_schema(schema)
         input = Input(self._streams, self.schema)
@@ -249,6 +256,10 @@ class Stream:
         if len(self._streams) != 1:
             raise GraphError("A union is made by several operators. Ask one of the streams that it unites.")
         return self._job.draft().node(self._streams[0].node)
+
+    def renamed_uids(self) -> Mapping[Uid, tuple[str, ...]]:
+        """Return the renamed uids of the job, with those that they had before."""
+        return self._job.draft().renamed_uids
 
     def _shown(self) -> str:
         graph = self._job.draft()
@@ -322,7 +333,7 @@ class KeyedStream:
         """The rows that `function.combine` makes before the shuffle."""
         read, partial = self._input, combined_schema(uid, function, self._input)
         nodes = self._job.draft().nodes
-        check_new_uid(uid, f"process {uid!r}", nodes)
+        self._job.new_uid(uid, f"process {uid!r}")
         id = NodeId(len(nodes))
         self._job.add(
             Transform(
@@ -340,7 +351,7 @@ class KeyedStream:
     def operate(self, uid: str, operator: KeyedOperator) -> Stream:
         """Add an operator of any kind; for the methods of keyed, windowed and connected streams."""
         nodes = self._job.draft().nodes
-        checked = check_new_uid(uid, f"process {uid!r}", nodes)
+        checked = self._job.new_uid(uid, f"process {uid!r}")
         declared = (operator.side_outputs or {}).items()
         sides = tuple((check_name(tag, "side output tag"), as_schema(ddl)) for tag, ddl in declared)
         id = NodeId(len(nodes))
@@ -412,7 +423,7 @@ class KeyedStream:
         """Keep the first row of each key. With `ttl`, a key is forgotten that long, in processing time, after its first row."""
         from tidegate.api.joins import Deduplicate  # Late, for a quick start.
 
-        function = Deduplicate(None if ttl is None else duration_ms(ttl))
+        function = Deduplicate(None if ttl is None else argument_ms("ttl", ttl))
         return self.operate(
             uid, KeyedOperator(function=function, states=states_of(function), schema=self._input.schema)
         )

@@ -15,7 +15,7 @@ from tidegate.api.rows import Row
 from tidegate.api.state_access import ValueAccess
 from tidegate.api.states import ValueState
 from tidegate.api.window import Window
-from tidegate.core.durations import Duration, duration_ms
+from tidegate.core.durations import Duration, argument_ms
 from tidegate.core.errors import GraphError
 
 
@@ -77,27 +77,27 @@ class Trigger(ABC):
     """Decides when the windows of an operator fire."""
 
     @abstractmethod
-    def on_element(self, element: Row, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+    def on_element(self, element: Row, timestamp: int, window: Window, ctx: TriggerContext, /) -> TriggerResult:
         """A row was added to the window."""
 
     @abstractmethod
-    def on_processing_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+    def on_processing_time(self, time: int, window: Window, ctx: TriggerContext, /) -> TriggerResult:
         """A processing-time timer of the window has come."""
 
     @abstractmethod
-    def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+    def on_event_time(self, time: int, window: Window, ctx: TriggerContext, /) -> TriggerResult:
         """An event-time timer of the window has come."""
 
     def can_merge(self) -> bool:
         """Whether it can be used with windows that merge, such as sessions."""
         return False
 
-    def on_merge(self, window: Window, merged: Sequence[Window], ctx: TriggerContext) -> None:
+    def on_merge(self, window: Window, merged: Sequence[Window], ctx: TriggerContext, /) -> None:
         """The windows `merged` have become one; its timers, and what of their state it needs, are to be taken over."""
         raise NotImplementedError(f"{type(self).__name__} cannot merge windows.")
 
     @abstractmethod
-    def clear(self, window: Window, ctx: TriggerContext) -> None:
+    def clear(self, window: Window, ctx: TriggerContext, /) -> None:
         """The window is gone: clear state, delete timers."""
 
     def with_state(self) -> Trigger:
@@ -269,7 +269,7 @@ class _Continuous(Trigger):
     @classmethod
     def of(cls, interval: Duration) -> Self:
         """`of("10 s")`: fires every ten seconds."""
-        return cls(duration_ms(interval))
+        return cls(argument_ms("interval", interval))
 
     def can_merge(self) -> bool:
         return True

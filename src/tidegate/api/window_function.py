@@ -45,10 +45,10 @@ class ProcessWindowFunction(Function, Generic[In, K, W]):
     """
 
     @abstractmethod
-    def process(self, key: K, context: WindowContext[W], elements: Iterable[In]) -> Iterable[object] | None:
+    def process(self, key: K, context: WindowContext[W], elements: Iterable[In], /) -> Iterable[object] | None:
         """The window fires: yield or return rows to emit."""
 
-    def clear(self, context: WindowContext[W]) -> None:
+    def clear(self, context: WindowContext[W], /) -> None:
         """The window is gone for good: clear what state was kept for it."""
 
 

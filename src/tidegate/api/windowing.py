@@ -30,7 +30,7 @@ from tidegate.api.windows import (
     TumblingEventTimeWindows,
     WindowAssigner,
 )
-from tidegate.core.durations import Duration, duration_ms
+from tidegate.core.durations import Duration, argument_ms
 from tidegate.core.errors import GraphError, UnsupportedType
 from tidegate.core.types import schema_of
 from tidegate.graph.combine import Combine, in_the_way
@@ -73,7 +73,7 @@ class Windowing:
         return replace(self, trigger=trigger)
 
     def with_lateness(self, lateness: Duration) -> Windowing:
-        ms = duration_ms(lateness)
+        ms = argument_ms("lateness", lateness)
         if ms < 0:
             raise GraphError("The allowed lateness is negative. Use '0 s' or more.")
         if not self.assigner.is_event_time:

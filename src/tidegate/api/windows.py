@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 from tidegate.api.rows import Row
 from tidegate.api.triggers import EventTimeTrigger, NeverTrigger, ProcessingTimeTrigger, Trigger
 from tidegate.api.window import GLOBAL, GlobalWindow, TimeWindow, Window
-from tidegate.core.durations import Duration, duration_ms
+from tidegate.core.durations import Duration, argument_ms
 from tidegate.core.errors import GraphError
 from tidegate.graph.combine import Panes, SessionParts
 
@@ -74,7 +74,7 @@ class _Tumbling(WindowAssigner):
     @classmethod
     def of(cls, size: Duration, offset: Duration = 0) -> Self:
         """Windows of one size, one after the other: `of("1 h", "15 min")` begin at a quarter past."""
-        return cls(duration_ms(size), duration_ms(offset))
+        return cls(argument_ms("size", size), argument_ms("offset", offset))
 
     def assign_windows(self, row: Row, timestamp: int) -> Sequence[Window]:
         start = timestamp - (timestamp - self._offset) % self._size
@@ -108,7 +108,7 @@ class _Sliding(WindowAssigner):
     @classmethod
     def of(cls, size: Duration, slide: Duration, offset: Duration = 0) -> Self:
         """Windows of one size that begin every `slide`; where that is shorter, a row belongs to several."""
-        return cls(duration_ms(size), duration_ms(slide), duration_ms(offset))
+        return cls(argument_ms("size", size), argument_ms("slide", slide), argument_ms("offset", offset))
 
     def assign_windows(self, row: Row, timestamp: int) -> Sequence[Window]:
         last = timestamp - (timestamp - self._offset) % self._slide
@@ -140,7 +140,7 @@ class _Session(WindowAssigner):
     @classmethod
     def with_gap(cls, gap: Duration) -> Self:
         """Rows of one key that follow one another within `gap` share a window."""
-        return cls(duration_ms(gap))
+        return cls(argument_ms("gap", gap))
 
     def assign_windows(self, row: Row, timestamp: int) -> Sequence[Window]:
         return (TimeWindow(timestamp, timestamp + self._gap),)

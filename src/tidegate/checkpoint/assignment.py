@@ -136,6 +136,8 @@ class RestoreTarget:
     allow_non_restored_state: bool = False
     rewritten: frozenset[int] = frozenset()
     """Ids of states whose values must be converted: their files cannot be used unchanged."""
+    dropped: frozenset[int] = frozenset()
+    """Ids of states whose entries are left behind."""
 
 
 @dataclass(slots=True)
@@ -155,7 +157,12 @@ def plan_restore(snapshot: CheckpointMetadata, target: RestoreTarget) -> tuple[T
         raise MaxParallelismChanged(snapshot.max_parallelism, target.max_parallelism)
     check_parallelism(target.parallelism, target.max_parallelism)
     old = _old_levels(snapshot)
-    unclaimed = {uid for level in old.values() for uid, _ in level.states if uid not in target.levels}
+    unclaimed = {
+        uid
+        for level in old.values()
+        for uid, state in level.states
+        if uid not in target.levels and state.id not in target.dropped
+    }
     if unclaimed and not target.allow_non_restored_state:
         raise UnclaimedState(tuple(sorted(unclaimed)))
     planned: list[TaskRestore] = []
@@ -225,6 +232,7 @@ def _plan_level(level: int, old: Mapping[int, _Level], target: RestoreTarget) ->
     start = 0
     for number, source in sorted(old.items()):
         wanted = [(uid, state) for uid, state in source.states if target.levels.get(uid) == level]
+        wanted = [(uid, state) for uid, state in wanted if state.id not in target.dropped]
         if not wanted:
             continue
         origins.add(number)
@@ -280,6 +288,8 @@ def _as_is(source: _Level | None, level: int, slot: int, target: RestoreTarget) 
     if any(target.levels.get(uid) != level for uid, _ in source.states):
         return None
     if any(state.distribution is Distribution.UNION or state.id in target.rewritten for _, state in source.states):
+        return None
+    if any(state.id in target.dropped for _, state in source.states):
         return None
     task = source.tasks[slot]
     return task.task if task.key_groups == range_of_slot(slot, target.parallelism, target.max_parallelism) else None

@@ -15,10 +15,11 @@ from tidegate.checkpoint import entry as entries
 from tidegate.checkpoint.effects import Get, Put, Sleep, Steps
 from tidegate.checkpoint.entry import Entry, Signature
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.checkpoint.log import ClaimLost, append, newest
+from tidegate.checkpoint.log import ClaimLost, append, newest, path_of
 from tidegate.checkpoint.log_end import check_end
-from tidegate.checkpoint.start import GONE, Refuse, Resume, Start, StartRefused, decide, last_run
+from tidegate.checkpoint.start import GONE, Refuse, Resume, Start, decide, is_copy, last_run, refuse_copy, refused
 from tidegate.core.faults import reach
+from tidegate.core.history import UNBOUNDED
 from tidegate.core.ids import Lineage, Term
 from tidegate.storage.port import Nonce, Won
 
@@ -84,19 +85,26 @@ def claim(
         reach("claim.1-read")
         decision = decide(before, start, alive)
         if isinstance(decision, Refuse):
-            raise StartRefused(last_run(before, alive), decision)
+            raise refused(last_run(before, alive), decision)
         base = decision.base
         if base is not None and base == start.source and (yield Get(base.metadata)) is None:
-            raise StartRefused(last_run(before, alive), GONE)
+            raise refused(last_run(before, alive), GONE)
         lineage = decision.lineage if isinstance(decision, Resume) else new_lineage()
         reach("claim.2-decided")
-        mine = entries.claim(before, sign(), lineage, base)
+        mine = entries.claim(
+            before, sign(), lineage, base, start.accepted, start.unbounded, start.location, start.carried
+        )
+        if is_copy(before, start):
+            mine = entries.in_copy(mine)
         result = yield from append(layout, mine)
         if isinstance(result, Won):
             reach("claim.3-won")
             yield from show_life(layout, mine, 0, process)
             reach("claim.4-shown")
             return mine
+        if result.slot > mine.slot:
+            # The claim may have been in the log, and others have followed it while this driver slept. It does not claim twice.
+            raise ClaimLost(mine.term, result)
 
 
 def claim_again(layout: JobLayout, last: Entry, ours: Container[Nonce], sign: Callable[[], Signature]) -> Steps[Entry]:
@@ -113,19 +121,29 @@ def claim_again(layout: JobLayout, last: Entry, ours: Container[Nonce], sign: Ca
     while True:
         before = yield from newest(layout, last.slot)
         if before is None or before.slot < last.slot:
-            raise entries.LogCorrupt(layout.log(last.slot), "was written by this driver and is gone")
+            raise entries.LogCorrupt(path_of(layout, last), "was written by this driver and is gone")
         if before.nonce != last.nonce and before.nonce not in ours:
             raise ClaimLost(last.term, before)
         reach("claim-again.1-read")
         decision = decide(before, Start())
         if isinstance(decision, Refuse):
-            raise StartRefused(last_run(before, False), decision)
+            raise refused(last_run(before, False), decision)
         assert isinstance(decision, Resume)
-        mine = entries.claim(before, sign(), decision.lineage, decision.base)
+        unbounded = bool(last.claims) and last.claims[-1].last == UNBOUNDED
+        mine = entries.claim(before, sign(), decision.lineage, decision.base, unbounded=unbounded)
         if isinstance((yield from append(layout, mine)), Won):
             reach("claim-again.2-won")
             yield from show_life(layout, mine, 0)
             return mine
+
+
+def check_location(layout: JobLayout, start: Start) -> Steps[None]:
+    """Raise `DirectoryMoved` if the log was written elsewhere. The claim decides it again; this is for a start that must not ask
+    its targets first, whose answer would be confusing."""
+    before = yield from newest(layout)
+    refusal = refuse_copy(before, start)
+    if refusal is not None:
+        raise refused(last_run(before, alive=False), refusal)
 
 
 def read_heartbeat(layout: JobLayout) -> Steps[Heartbeat | None]:

@@ -12,17 +12,19 @@ from itertools import islice
 
 from tidegate.checkpoint.committables import record_path
 from tidegate.checkpoint.completed_store import CompletedCheckpointStore
-from tidegate.checkpoint.contents import verified
+from tidegate.checkpoint.contents import read_contents, verified
 from tidegate.checkpoint.effects import Delete, Get, GetMany, ListFolders, ListNames, Steps
 from tidegate.checkpoint.file_lists import list_in, objects_of
 from tidegate.checkpoint.layout import claimed_record, committed_record
 from tidegate.checkpoint.list_registry import HeldList, ListId
+from tidegate.checkpoint.log import trim
 from tidegate.checkpoint.metadata import FileList
 from tidegate.checkpoint.metadata.errors import MetadataError
 from tidegate.checkpoint.pins import read_pins
 from tidegate.checkpoint.shared import Boundary, InFlight, orphans
 from tidegate.core.errors import CheckpointError
 from tidegate.core.faults import reach
+from tidegate.core.ids import Term
 from tidegate.storage.routed import name_below
 
 _LISTS_AT_ONCE = 256
@@ -78,6 +80,8 @@ class Cleaner:
         """The tasks that the sweep has not come to, and the folders of their files."""
         self.unreadable: set[str] = set()
         """Lists that cannot be read. Nothing of their tasks is deleted."""
+        self._trimmed_for = -1
+        """The folder of the newest entry when the log was trimmed last."""
 
     @property
     def is_sweeping(self) -> bool:
@@ -151,8 +155,31 @@ class Cleaner:
         2. Load the lists of the tasks whose files were listed. If one is missing or damaged, that task is left alone.
         3. Delete the files that nothing references or can reference later (see `shared`), `_metadata` first.
         """
-        store, lists = self._store, self._shared.lists
+        store = self._store
         boundary = Boundary(store.term, store.entry.last_id, in_flight.lowest_id, store.published_epoch)
+        orphaned = yield from self._orphans(in_flight, boundary)
+        yield from self._delete(path for path in orphaned if path.endswith("/_metadata"))
+        yield from self._delete(path for path in orphaned if not path.endswith("/_metadata"))
+        reach("sweep.2-deleted", term=store.term)
+        self._shared.forget(orphaned)
+        return len(orphaned)
+
+    def left_by_ended_run(self) -> Steps[list[str]]:
+        """Return what a sweep of the next owner would delete, if the entry of the store ends its run. Deletes nothing.
+
+        Nothing follows such an entry but a claim. Its term is greater than all terms so far, and it starts from what the entry
+        retains, or from outside. So all terms so far are those of former owners.
+        """
+        entry = self._store.entry
+        after = Boundary(Term(entry.term + 1), entry.last_id, entry.last_id + 1, None)
+        found = yield from self._orphans(InFlight(entry.last_id + 1), after)
+        while self.is_sweeping:
+            found += yield from self._orphans(InFlight(entry.last_id + 1), after)
+        return found
+
+    def _orphans(self, in_flight: InFlight, boundary: Boundary) -> Steps[list[str]]:
+        """Steps 1 and 2 of a sweep: return the files to delete."""
+        store, lists = self._store, self._shared.lists
         needed = set(self._shared.counts())
         for ref in store.entry.retained:
             needed |= {ref.metadata, committed_record(ref.metadata)}
@@ -176,12 +203,8 @@ class Cleaner:
             lists.compare(task, {id.digest: names[id] for id in wanted[task]})
             mine = frozenset[str]().union(*(names[id] for id in wanted[task]))
             orphaned += orphans(self._layout, (path for path in files if path not in needed), boundary, mine)
-        yield from self._delete(path for path in orphaned if path.endswith("/_metadata"))
-        yield from self._delete(path for path in orphaned if not path.endswith("/_metadata"))
-        reach("sweep.2-deleted", term=store.term)
-        self._shared.forget(orphaned)
         lists.unswept -= doubtful.intersection(listed.tasks)
-        return len(orphaned)
+        return orphaned
 
     def _list_slice(self) -> Steps[_Slice]:
         """List the next part of what a sweep looks at: all files, or those of some tasks."""
@@ -236,7 +259,7 @@ class Cleaner:
             if ref.metadata in pinned:
                 continue
             body: bytes | None = yield Get(ref.metadata)
-            contents = verified(store.read, ref, body)
+            contents = yield from verified(store.read, ref, body)
             if contents is not None:
                 folder = ref.metadata.removesuffix("_metadata")
                 names = yield from self._names(contents.lists, contents.root)
@@ -252,6 +275,15 @@ class Cleaner:
             store.disposed.add(ref.metadata)
         return deleted
 
+    def trim_log(self) -> Steps[int]:
+        """Delete old folders of the log, once for each folder that this owner writes to. Return the number of entries."""
+        entry = self._store.entry
+        if entry.folder == self._trimmed_for:
+            return 0
+        deleted = yield from trim(self._layout, entry, self._parallel)
+        self._trimmed_for = entry.folder
+        return deleted
+
     def _delete(self, paths: Iterable[str]) -> Steps[None]:
         if some := tuple(sorted(paths)):
             yield Delete(some, self._parallel)
@@ -265,7 +297,7 @@ class Cleaner:
             body: bytes | None = yield Get(pin.metadata)
             if body is not None:
                 try:
-                    contents = self._store.read(pin.metadata, body)
+                    contents = yield from read_contents(self._store.read, pin.metadata, body)
                 except MetadataError as error:
                     raise CleaningSkipped(pin.metadata, str(error)) from error
                 held.names |= contents.files | contents.staged | {pin.metadata, committed_record(pin.metadata)}
@@ -281,18 +313,22 @@ class Cleaner:
         """Return the objects of each list. A list that is missing or damaged is left out."""
         root = self._layout.root if root is None else root
         names: dict[ListId, frozenset[str]] = {}
-        stored: dict[ListId, str] = {}
+        stored: dict[ListId, tuple[str, ...]] = {}
         for each in lists:
             if isinstance(each.files, FileList):
-                names[each.id] = objects_of(root, each.files, None)
+                names[each.id] = objects_of(root, each.files, each.files)
             else:
-                stored[each.id] = name_below(root, each.files.path)
-        bodies: dict[str, bytes] = (yield GetMany(tuple(stored.values()))) if stored else {}
+                stored[each.id] = tuple(name_below(root, path) for path in each.files.paths)
+        # Several lists may have one base.
+        wanted = tuple(dict.fromkeys(name for paths in stored.values() for name in paths))
+        bodies: dict[str, bytes] = (yield GetMany(wanted)) if wanted else {}
         for each in lists:
-            if isinstance(each.files, FileList) or (body := bodies.get(stored[each.id])) is None:
+            if isinstance(each.files, FileList) or not all(name in bodies for name in stored[each.id]):
                 continue
             try:
-                names[each.id] = objects_of(root, list_in(each.files, body), each.files.path)
+                listed = list_in(each.files, [bodies[name] for name in stored[each.id]])
             except MetadataError:
-                self.unreadable.add(stored[each.id])
+                self.unreadable.update(stored[each.id])
+                continue
+            names[each.id] = objects_of(root, listed, each.files)
         return names

@@ -12,14 +12,16 @@ from typing import TypeAlias
 
 import msgspec
 
+from tidegate.checkpoint.contents import CheckpointContents
 from tidegate.checkpoint.effects import Commit, Steps
 from tidegate.checkpoint.entry import CheckpointRef
 from tidegate.checkpoint.layout import JobLayout, committed_record
 from tidegate.checkpoint.metadata import CommittedMark
 from tidegate.checkpoint.release_plan import Publication
+from tidegate.checkpoint.sink_output import OutputUpTo, SinkOutput
 from tidegate.connectors.sink import Committable
 from tidegate.core.faults import reach
-from tidegate.core.ids import EpochId, Lineage, Term, Uid
+from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
 
 Channel: TypeAlias = tuple[Lineage, Uid, int]
 """Lineage, sink and partition: the unit in which order is kept and that a marker in the target covers."""
@@ -46,63 +48,98 @@ def marks(committables: Iterable[Committable]) -> tuple[CommittedMark, ...]:
 
 
 class Ledger:
-    """Output that this driver knows to be staged and does not know to be published."""
+    """Output that this driver knows to be staged and does not know to be published.
+
+    What it costs to tell it something is proportional to what it is told, not to what waits.
+    """
 
     def __init__(self, waiting: Iterable[Committable] = ()) -> None:
-        self._waiting: dict[tuple[Channel, EpochId], Committable] = {}
+        self._sinks: dict[Uid, SinkOutput] = {}
         self._forgotten: set[tuple[Channel, EpochId]] = set()
         self.accept(waiting)
 
     def accept(self, committables: Iterable[Committable]) -> None:
         """Add the output that an accepted epoch staged or a restored checkpoint carried. Repeats change nothing."""
         for committable in committables:
-            self._waiting.setdefault((channel(committable), committable.epoch), committable)
+            self._of(committable.sink).add(committable)
+
+    def _of(self, sink: Uid) -> SinkOutput:
+        found = self._sinks.get(sink)
+        if found is None:
+            found = self._sinks[sink] = SinkOutput()
+        return found
+
+    def up_to(self, epoch: EpochId) -> OutputUpTo:
+        """Return what waits up to an epoch, as it is when it is asked."""
+        return OutputUpTo(self._sinks, epoch)
 
     def carried_by(self, epoch: EpochId) -> tuple[Committable, ...]:
         """Return the output that a checkpoint of `epoch` must contain: everything up to it that is not known to be published."""
-        return tuple(c for c in self._waiting.values() if c.epoch <= epoch)
+        return tuple(self.up_to(epoch))
 
     def confirm(self, committed: Iterable[CommittedMark]) -> None:
         """A target has accepted these, or a durable COMMITTED record covers them: checkpoints no longer carry them.
 
         Their rows are deleted only with a log entry that is won after this; until then a driver may start from a
-        checkpoint that carries them.
+        checkpoint that carries them. Records arrive in any order; one of an older checkpoint reverts nothing.
         """
-        last: dict[Channel, EpochId] = {}
         for mark in committed:
-            # Records arrive in any order; one of an older checkpoint reverts nothing.
-            key = (mark.lineage, mark.sink, mark.partition)
-            last[key] = max(last.get(key, mark.epoch), mark.epoch)
-        self._waiting = {
-            key: c for key, c in self._waiting.items() if key[0] not in last or c.epoch > last[key[0]]
-        }  # fmt: skip
+            if (sink := self._sinks.get(mark.sink)) is not None:
+                sink.confirm(mark.lineage, Slot(mark.partition), mark.epoch)
 
     def rewind(self, term: Term, epoch: EpochId | None) -> None:
         """The epochs of `term` after `epoch` (None: all of them) were discarded: their output must never become visible."""
-        self._waiting = {
-            key: c
-            for key, c in self._waiting.items()
-            if c.epoch.term != term or (epoch is not None and c.epoch <= epoch)
-        }
+        for sink in self._sinks.values():
+            sink.discard(term, epoch)
 
     def forget(self, sink: Uid) -> None:
         """The user discards the output of a sink that no longer exists."""
-        self._forgotten |= {key for key, c in self._waiting.items() if c.sink == sink}
-        self._waiting = {key: c for key, c in self._waiting.items() if c.sink != sink}
+        found = self._sinks.pop(sink, SinkOutput())
+        self.note_forgotten(found.of(found.epochs()))
+
+    def note_forgotten(self, committables: Iterable[Committable]) -> None:
+        """These were discarded, now or in an earlier run: they are not in the ledger, and were never published."""
+        self._forgotten |= {(channel(c), c.epoch) for c in committables}
 
     def holds(self, committables: Iterable[Committable]) -> bool:
         """Whether any of them is still unpublished."""
-        return any((channel(c), c.epoch) in self._waiting for c in committables)
+        return any(c.sink in self._sinks and self._sinks[c.sink].holds(c) for c in committables)
 
     def has_forgotten(self, committables: Iterable[Committable]) -> bool:
         """Whether any of them was discarded, and so was never published."""
+        if not self._forgotten:
+            return False
         return any((channel(c), c.epoch) in self._forgotten for c in committables)
 
+    @property
+    def payload_bytes(self) -> int:
+        """The size of the committables that wait, with the rows in them. Other threads may read it."""
+        return sum(sink.payload_bytes for sink in tuple(self._sinks.values()))
+
+    def sinks(self) -> list[Uid]:
+        """Return the sinks for which output waits."""
+        return sorted(uid for uid, sink in self._sinks.items() if sink.first() is not None)
+
     def waiting(self) -> tuple[Committable, ...]:
-        return tuple(self._waiting.values())
+        return tuple(c for sink in self._sinks.values() for c in sink.of(sink.epochs()))
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return sum(map(len, self._sinks.values()))
+
+
+class Carried:
+    """The output of a checkpoint or savepoint of which some may wait. Output that left the ledger never returns to it, so each
+    committable is looked up until it has left, and not again."""
+
+    def __init__(self, contents: CheckpointContents) -> None:
+        self.contents = contents
+        self._rest = list(contents.committables)
+
+    def is_in(self, ledger: Ledger) -> bool:
+        """Whether the ledger still holds some of it."""
+        while self._rest and not ledger.holds(self._rest[-1:]):
+            self._rest.pop()
+        return bool(self._rest)
 
 
 def commit(publication: Publication) -> Steps[None]:
@@ -126,6 +163,11 @@ def record_path(layout: JobLayout, ref: CheckpointRef) -> str:
 def record(committables: Iterable[Committable]) -> bytes:
     """Return the body of a COMMITTED record."""
     return _encode(marks(committables))
+
+
+def record_of(committed: Iterable[CommittedMark]) -> bytes:
+    """Return the body of a record of these marks."""
+    return _encode(tuple(committed))
 
 
 def read_record(data: bytes) -> tuple[CommittedMark, ...]:

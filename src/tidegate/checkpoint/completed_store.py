@@ -12,15 +12,18 @@ from dataclasses import dataclass, field, replace
 
 from tidegate.checkpoint import committables
 from tidegate.checkpoint import entry as entries
-from tidegate.checkpoint.committables import Ledger, channel, record_path
-from tidegate.checkpoint.contents import CheckpointContents, Reader, verified
+from tidegate.checkpoint.committables import Carried, Ledger, channel, record_path
+from tidegate.checkpoint.contents import CheckpointContents, Reader, UnreadOutput, verified
+from tidegate.checkpoint.discarded_output import DiscardedOutput
 from tidegate.checkpoint.effects import Create, Get, Put, Steps
 from tidegate.checkpoint.entry import CheckpointRef, Entry, RunOutcome, Signature
 from tidegate.checkpoint.layout import JobLayout, committed_record
-from tidegate.checkpoint.log import ClaimLost, append
+from tidegate.checkpoint.log import ClaimLost, append, newest
 from tidegate.checkpoint.metadata import CommittedMark
+from tidegate.checkpoint.output_objects import INLINE_BYTES, ObjectPlace, OutputParts, divided
 from tidegate.checkpoint.release_plan import Publication
 from tidegate.checkpoint.shared import SharedRegistry
+from tidegate.checkpoint.sink_output import OutputUpTo
 from tidegate.checkpoint.task_part import ListChange
 from tidegate.connectors.sink import Committable
 from tidegate.core.errors import CheckpointError, RestoreError, StorageError, TidegateError
@@ -58,7 +61,7 @@ class NotPublished(TidegateError):
     retryable = True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
     """A checkpoint with all uploads acknowledged, ready to be published.
 
@@ -72,6 +75,8 @@ class Draft:
     contents: CheckpointContents
     changes: Mapping[str, ListChange] = field(default_factory=dict)
     """By task: how the list of its files differs from that of the base."""
+    objects: Mapping[str, bytes] = field(default_factory=dict)
+    """Objects with output that the metadata refers to and that are not stored yet, by name."""
 
 
 class CompletedCheckpointStore:
@@ -87,19 +92,22 @@ class CompletedCheckpointStore:
         read: Reader,
         sign: Callable[[], Signature],
         num_retained: int = 1,
+        inline_bytes: int = INLINE_BYTES,
     ) -> None:
         self.layout = layout
         self.read = read
         self._sign = sign
         self._num_retained = num_retained
+        self.inline_bytes = inline_bytes
         self.entry = claimed
         """The newest entry that this owner has won."""
         self.ledger = Ledger()
+        self.discarded = DiscardedOutput(layout, self.ledger)
         self.shared = SharedRegistry()
         self.unreadable: list[CheckpointRef] = []
         self.contents: dict[str, CheckpointContents] = {}
         """By name of the metadata: of retained and owed checkpoints and the base, and of dropped ones until they are cleaned."""
-        self.owing: list[CheckpointContents] = []
+        self._owing: list[Carried] = []
         """Contents whose output the ledger may still carry although no retained checkpoint of this job names its rows."""
         self.disposed: set[str] = set()
         """Claimed savepoints that the cleaner has deleted. The next entry no longer lists them."""
@@ -109,12 +117,17 @@ class CompletedCheckpointStore:
         """The last epoch of this term whose output may become visible."""
         self._recorded: set[str] = set()
         """Checkpoints recorded COMMITTED since the last checkpoint was published."""
-        self._unrecorded: dict[str, tuple[CheckpointRef, CheckpointContents]] = {}
+        self._unrecorded: dict[str, tuple[CheckpointRef, Carried]] = {}
         """Completed checkpoints and savepoints whose output is not recorded COMMITTED yet."""
 
     @property
     def term(self) -> Term:
         return self.entry.term
+
+    @property
+    def owing(self) -> list[CheckpointContents]:
+        """Contents whose staged rows are still needed although no retained checkpoint of this job names them."""
+        return [carried.contents for carried in self._owing]
 
     def recover(self) -> Steps[bytes | None]:
         """Take over what the log says. Return the metadata of the base, or None if the job starts from the beginning.
@@ -127,12 +140,13 @@ class CompletedCheckpointStore:
            completed becomes visible, in the order of epochs, even if a rollback abandons it. It is `due` from now on; the
            next checkpoint carries what is not published by then. A crash leaves all of that to the next start.
            Output that an older base carries, and a newer one that was turned away from no longer does, is published.
+           Output that the user discarded in an earlier run is dropped again (`discarded_output`).
         """
         base = self.entry.base
         base_body: bytes | None = None
         for ref in dict.fromkeys((*self.entry.retained, *self.entry.owed, *(() if base is None else (base,)))):
             body: bytes | None = yield Get(ref.metadata)
-            contents = verified(self.read, ref, body)
+            contents = yield from verified(self.read, ref, body)
             if contents is not None:
                 self.contents[ref.metadata] = contents
                 base_body = body if ref == base else base_body
@@ -154,16 +168,15 @@ class CompletedCheckpointStore:
         return base_body
 
     def _check_owner(self) -> Steps[None]:
-        next_slot = self.layout.log(self.entry.slot + 1)
-        body: bytes | None = yield Get(next_slot)
-        if body is not None:
-            raise ClaimLost(self.term, entries.from_bytes(body, next_slot))
+        now = yield from newest(self.layout, self.entry.slot)
+        if now is not None and now.slot > self.entry.slot:
+            raise ClaimLost(self.term, now)
 
     def _learn_committed(self, ref: CheckpointRef) -> Steps[None]:
         contents = self.contents[ref.metadata]
         record: bytes | None = (yield Get(record_path(self.layout, ref))) if contents.committables else None
         if record is None and self._is_carried_on(ref):
-            self._unrecorded[ref.metadata] = ref, contents
+            self._unrecorded[ref.metadata] = ref, Carried(contents)
         files = contents.files if record is not None else contents.files | contents.staged
         self.shared.register(ref.metadata, files, contents.lists_in(self.layout.root))
 
@@ -183,13 +196,14 @@ class CompletedCheckpointStore:
         for ref in refs:
             contents = self.contents[ref.metadata]
             self.ledger.accept(c for c in contents.committables if not is_published(c))
-            self.owing.append(contents)
+            self._owing.append(Carried(contents))
             record: bytes | None = yield Get(record_path(self.layout, ref))
             if record is None:
-                self._unrecorded[ref.metadata] = ref, contents
+                self._unrecorded[ref.metadata] = ref, Carried(contents)
             else:
                 marks += committables.read_record(record)
         self.ledger.confirm(marks)
+        yield from self.discarded.recover()
 
     def publish(self, draft: Draft) -> Steps[CheckpointRef]:
         """Publish a checkpoint that all tasks have acknowledged.
@@ -197,6 +211,8 @@ class CompletedCheckpointStore:
         Raises `NotPublished` if it is certainly not in the log, and `ClaimLost` if another driver owns the job. After any
         other error the outcome is unknown, and the driver must stop.
 
+        0. Store output that has waited since the last checkpoint, if it is much (`output_objects`). A crash before the entry
+           leaves objects that nothing refers to, in the folder of a checkpoint that does not exist; they are swept like it.
         1. Write `_metadata`. A crash before the next step leaves an orphan, which is swept once a higher id is published.
            If a predecessor's orphan has the name, use the name that contains this owner's term.
         2. Win the next slot of the log. Before that, the checkpoint does not exist; after it, every restart begins from
@@ -204,6 +220,8 @@ class CompletedCheckpointStore:
         """
         if draft.id <= self.entry.last_id:
             raise NotPublished(f"Checkpoint {draft.id} is too late: {self.entry.last_id} is already in the log.")
+        yield from self.discarded.record(self.term)
+        yield from _write_objects(draft, self.term)
         path = yield from self._write_metadata(draft)
         reach("publish.1-metadata", id=draft.id, term=self.term)
         ref = CheckpointRef(
@@ -220,7 +238,7 @@ class CompletedCheckpointStore:
         files, lists = draft.contents.files | draft.contents.staged, draft.contents.lists_in(self.layout.root)
         self.shared.register(path, files, lists, draft.changes)
         self.published_epoch = self.due_epoch = draft.epoch
-        self._unrecorded[path] = ref, draft.contents
+        self._unrecorded[path] = ref, Carried(draft.contents)
         self._drop(before.retained)
         reach("publish.2-entry", id=draft.id, term=self.term)
         return ref
@@ -241,24 +259,23 @@ class CompletedCheckpointStore:
         1. Win the next slot. Before that, a restart begins from the last checkpoint; after it, from this savepoint.
         Then the output it carries is `due`; a crash before all of it is published leaves the rest to the next start.
         """
+        yield from self.discarded.record(self.term)
         yield from self._append(entries.terminal_savepoint(self.entry, self._sign(), ref))
         self.contents[ref.metadata] = contents
-        self.owing.append(contents)
+        self._owing.append(Carried(contents))
         self.due_epoch = ref.epoch
-        self._unrecorded[ref.metadata] = ref, contents
+        self._unrecorded[ref.metadata] = ref, Carried(contents)
         reach("stop.1-entry", term=self.term)
 
     def follow_savepoint(self, ref: CheckpointRef, contents: CheckpointContents) -> None:
         """Let `record` also cover this user's savepoint, once the output that it carries is published."""
-        self._unrecorded[ref.metadata] = ref, contents
+        self._unrecorded[ref.metadata] = ref, Carried(contents)
 
-    def due(self) -> tuple[Committable, ...]:
+    def due(self) -> OutputUpTo:
         """Output that may become visible and is not known to be: all output of earlier terms, and the output of this term up
         to its newest completed checkpoint or the savepoint that ended the job."""
-        last = self.due_epoch
-        return tuple(
-            c for c in self.ledger.waiting() if c.epoch.term < self.term or (last is not None and c.epoch <= last)
-        )
+        before_term = EpochId(self.term, -1)
+        return self.ledger.up_to(before_term if self.due_epoch is None else max(before_term, self.due_epoch))
 
     def published(self, publication: Publication) -> None:
         """A target has accepted all of this: step 1 of the release, in `committables.commit`, is done.
@@ -276,10 +293,11 @@ class CompletedCheckpointStore:
         3. Drop the staged rows, but only with the next entry that this owner wins: until then, a successor that started
            from this checkpoint before the record existed may still carry them.
         """
-        for ref, contents in tuple(self._unrecorded.values()):
+        for ref, carried in tuple(self._unrecorded.values()):
             dropped = ref.owned and ref not in self.entry.retained
-            if not dropped and self.ledger.holds(contents.committables):
+            if not dropped and carried.is_in(self.ledger):
                 continue
+            contents = carried.contents
             # Output that the user discarded is not published: a job that starts from here with the sink publishes it.
             if contents.committables and not dropped and not self.ledger.has_forgotten(contents.committables):
                 yield Put(record_path(self.layout, ref), committables.record(contents.committables))
@@ -330,7 +348,7 @@ class CompletedCheckpointStore:
         if not isinstance(result, Won):
             raise ClaimLost(self.term, result)
         self.entry = entry
-        self.owing = [contents for contents in self.owing if self.ledger.holds(contents.committables)]
+        self._owing = [carried for carried in self._owing if carried.is_in(self.ledger)]
 
     def _drop(self, before: Iterable[CheckpointRef]) -> None:
         """An entry is won that no longer retains all of `before`: drop those checkpoints, and the staged rows of checkpoints
@@ -343,6 +361,28 @@ class CompletedCheckpointStore:
         for ref in before:
             if ref not in self.entry.retained:
                 self.shared.drop(ref.metadata, exclusive=(ref.metadata, committed_record(ref.metadata)))
+
+
+def divided_output(store: CompletedCheckpointStore, checkpoint_id: int, epoch: EpochId, shares: bool) -> OutputParts:
+    """Return the output that a checkpoint of `epoch` must contain. With `shares`, it may refer to objects of the latest completed
+    checkpoint, if that is the job's own."""
+    carried = store.ledger.carried_by(epoch)
+    base = store.entry.base
+    latest = store.contents.get(base.metadata) if shares and base is not None and base.owned else None
+    if latest is None or isinstance(latest.output, UnreadOutput):
+        return OutputParts(carried)
+    place = ObjectPlace(store.layout, checkpoint_id, store.term)
+    return divided(carried, latest.committables, latest.output, place, store.inline_bytes)
+
+
+def _write_objects(draft: Draft, term: Term) -> Steps[None]:
+    """Step 0 of `publish`."""
+    for name, data in draft.objects.items():
+        try:
+            yield Put(name, data)
+        except StorageError as error:
+            raise NotPublished(f"Checkpoint {draft.id} could not write {name}: {error}") from error
+        reach("publish.0-output", id=draft.id, term=term)
 
 
 def _published_before(

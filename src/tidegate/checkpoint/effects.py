@@ -91,6 +91,13 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True)
+class Sweep:
+    """Remove what interrupted writes have left below a folder. Only for folders that nobody needs to write to."""
+
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
 class Commit:
     """Publish committables of one sink, given in order of (epoch, partition), each together with its marker.
 
@@ -108,7 +115,7 @@ class Sleep:
     ms: int
 
 
-Effect: TypeAlias = Create | Put | Get | GetMany | ListNames | ListFolders | Delete | Commit | Sleep
+Effect: TypeAlias = Create | Put | Get | GetMany | ListNames | ListFolders | Delete | Sweep | Commit | Sleep
 Steps: TypeAlias = Generator[Effect, Any, T]
 
 
@@ -155,7 +162,7 @@ def _delete_in_parallel(storage: Storage, paths: Sequence[str]) -> None:
         list(pool.map(storage.delete, [paths[start : start + size] for start in range(0, len(paths), size)]))
 
 
-def _do(
+def _do(  # noqa: C901 one case for each effect
     effect: Effect,
     storage: Storage,
     commit: Callable[[Sequence[Committable]], None] | None,
@@ -179,6 +186,8 @@ def _do(
             return storage.folders(prefix)
         case Delete(paths, parallel):
             return _delete_in_parallel(storage, paths) if parallel else storage.delete(paths)
+        case Sweep(prefix):
+            return storage.sweep(prefix)
         case Sleep(ms):
             return sleep(ms / 1000)
         case Commit(committables):

@@ -12,11 +12,16 @@ from enum import StrEnum
 
 import msgspec
 
+from tidegate.core import history
 from tidegate.core.errors import CheckpointError
-from tidegate.core.ids import EpochId, Lineage, Term
+from tidegate.core.history import Claims, History
+from tidegate.core.ids import EpochId, Lineage, Term, ordinal, term_of
 from tidegate.storage.port import Nonce
 
-FORMAT = 1
+FORMAT = 2
+"""2: entries are in folders. A version that looks for them elsewhere must not continue the log."""
+SLOTS_PER_FOLDER = 1_000
+"""As many names as an object store lists or deletes with one request, and far below what HDFS allows in a directory."""
 
 
 class LogCorrupt(CheckpointError):
@@ -30,6 +35,10 @@ class LogCorrupt(CheckpointError):
             f"The job's log is not what tidegate writes: {path} {why}. Nothing was changed. "
             "Restore the log folder from a backup, or start a new job name from a savepoint or a retained checkpoint."
         )
+
+
+NEVER = Term(0)
+"""No claim has this term."""
 
 
 class EntryKind(StrEnum):
@@ -82,9 +91,10 @@ class Entry:
     slot: int
     kind: EntryKind
     term: Term
-    """Counts claims.
+    """Identifies the claim.
 
-    The term of a claim is one more than any before it, and a claim without its slot does not exist: no two share a term.
+    Its number is one more than any before it, and a claim without its slot does not exist: no two in a log share a term. Its
+    random bits distinguish it from claims in other copies of the log.
     """
     nonce: Nonce
     owner: str
@@ -108,6 +118,22 @@ class Entry:
     format: int = FORMAT
     disposing: tuple[CheckpointRef, ...] = ()
     """Claimed savepoints that were dropped and may still exist. No sweep finds them, since they are outside the job's folder."""
+    folder: int = 0
+    """The first slot of the folder that holds this entry. 0: the folder `log`, where version 1 kept every entry."""
+    next_folder: int = 0
+    """The folder of the next entry. It is part of this one, so that all drivers try to create the next slot under one name."""
+    claims: Claims = ()
+    """The claims in the log up to this entry, this one's last. Empty in entries of earlier versions of tidegate."""
+    location: str = ""
+    """Where the owner found the job's directory (`storage.place`). Empty in entries of earlier versions of tidegate."""
+    here_since: Term = NEVER
+    """In a copy of another directory, the claim that began a line of history of its own. What was before it is the original's.
+    0: this is no copy."""
+
+    @property
+    def history(self) -> History:
+        """The history as the owner of this entry knows it."""
+        return History(self.lineage, self.claims, self.term)
 
 
 _encode = msgspec.json.Encoder().encode
@@ -136,18 +162,35 @@ class Signature:
     nonce: Nonce
     owner: str
     at_ms: int
+    random_bits: int | None = None
+    """What distinguishes a claim from one in another copy of the log. None: nothing, for tests."""
 
 
-def claim(before: Entry | None, by: Signature, lineage: Lineage, base: CheckpointRef | None) -> Entry:
+def claim(
+    before: Entry | None,
+    by: Signature,
+    lineage: Lineage,
+    base: CheckpointRef | None,
+    accepted: Iterable[EpochId] = (),
+    unbounded: bool = False,
+    location: str = "",
+    carried: Iterable[EpochId] = (),
+) -> Entry:
     """Return the claim for the slot after `before`.
 
-    The table of starts chose its base, from `before` alone.
+    The table of starts chose its base, from `before` alone. `accepted` are markers in targets that the log does not know, and
+    that the user has accepted. `unbounded`: the owner releases output before its checkpoint. `location` is where the owner
+    found the log; empty: where it was. `carried` are the epochs whose output the base carries, of its lineage.
     """
     slot = 1 if before is None else before.slot + 1
+    accepted = tuple(accepted)
+    number = _ordinal_after(before, base, accepted)
+    # The first claim needs no random bits: no other job has its lineage.
+    term = term_of(number, None if before is None and base is None else by.random_bits)
     return Entry(
         slot=slot,
         kind=EntryKind.CLAIM,
-        term=_term_after(before, base),
+        term=term,
         nonce=by.nonce,
         owner=by.owner,
         at_ms=by.at_ms,
@@ -157,7 +200,48 @@ def claim(before: Entry | None, by: Signature, lineage: Lineage, base: Checkpoin
         last_id=0 if before is None else before.last_id,
         owed=_owed_after(before, base, lineage),
         disposing=() if before is None else before.disposing,
+        folder=_folder_after(before),
+        next_folder=_folder_for(slot + 1, _folder_after(before)),
+        claims=_claims_after(before, term, lineage, base, carried, accepted, unbounded),
+        location=location or ("" if before is None else before.location),
+        here_since=NEVER if before is None else before.here_since,
     )
+
+
+def in_copy(mine: Entry) -> Entry:
+    """Return a claim as it begins a new line of history in a copy of the directory. The old line is the original's, with the
+    output that it owes and with the savepoints that were given to it: those lie elsewhere, and both would delete them."""
+    return replace(mine, owed=(), disposing=(), retained=_without_given(mine.retained, mine.base), here_since=mine.term)
+
+
+def _without_given(retained: tuple[CheckpointRef, ...], base: CheckpointRef | None) -> tuple[CheckpointRef, ...]:
+    """Return the snapshots that lie in the directory, and the one that the claim itself was given."""
+    return tuple(ref for ref in retained if not ref.claimed or ref == base)
+
+
+def _folder_after(before: Entry | None) -> int:
+    """Return the folder of the entry after `before`. The first entry of a job is in `log`, where older versions find it."""
+    return 0 if before is None else before.next_folder
+
+
+def _folder_for(slot: int, last: int) -> int:
+    """Return the folder for `slot` if the slot before it is in the folder `last`."""
+    has_room = last > 0 and slot - last < SLOTS_PER_FOLDER
+    return last if has_room else slot
+
+
+def _claims_after(
+    before: Entry | None, term: Term, lineage: Lineage, base: CheckpointRef | None, carried: Iterable[EpochId],
+    accepted: Iterable[EpochId], unbounded: bool,
+) -> Claims:  # fmt: skip
+    claims = () if before is None else before.claims
+    # A savepoint of the lineage may contain more than the log: the job commits the output that it carries.
+    if base is not None and base.lineage == lineage:
+        for epoch in (base.epoch, *carried):
+            claims = history.learnt(claims, epoch)
+    for epoch in sorted(accepted):
+        claims = history.learnt(claims, epoch, own=False)
+    return history.claimed(claims, term, unbounded)
 
 
 def _retained_after(before: Entry | None, base: CheckpointRef | None) -> tuple[CheckpointRef, ...]:
@@ -188,13 +272,26 @@ def _same(left: CheckpointRef | None, base: CheckpointRef | None) -> bool:
 def _owes_too_little(before: Entry | None, entry: Entry) -> bool:
     if entry.owed == _owed_after(before, entry.base, entry.lineage):
         return False
+    if before is not None and _forks_copy(before, entry) and not entry.owed:
+        return False
     # Older logs do not owe the output of a snapshot if a new lineage starts from that very snapshot.
     return before is None or not _same(before.base, entry.base) or entry.owed != before.owed
 
 
-def _term_after(before: Entry | None, base: CheckpointRef | None) -> Term:
-    """Return a term above all that this job or the origin of its state ever used: epochs name versions and output in both."""
-    return Term(max(0 if before is None else before.term, 0 if base is None else max(base.term, base.epoch.term)) + 1)
+def _forks_copy(before: Entry, entry: Entry) -> bool:
+    """Whether a claim begins a new line of history in a copy of the directory. The original publishes what the old one owes."""
+    return entry.lineage != before.lineage and entry.location != before.location
+
+
+def _ordinal_after(before: Entry | None, base: CheckpointRef | None, accepted: Iterable[EpochId] = ()) -> int:
+    """Return a number above all that this job or the origin of its state ever used: epochs name versions and output in both.
+    Output of a lost history that the user accepts must not hide later output either."""
+    terms = [epoch.term for epoch in accepted]
+    if before is not None:
+        terms.append(before.term)
+    if base is not None:
+        terms += [base.term, base.epoch.term]
+    return max(map(ordinal, terms), default=0) + 1
 
 
 def checkpoint(before: Entry, by: Signature, ref: CheckpointRef, num_retained: int) -> Entry:
@@ -228,13 +325,17 @@ def _next(
 ) -> Entry:  # fmt: skip
     return replace(
         before, slot=before.slot + 1, kind=kind, nonce=by.nonce, owner=by.owner, at_ms=by.at_ms, base=base,
-        retained=kept, last_id=last_id, outcome=outcome,
+        retained=kept, last_id=last_id, outcome=outcome, folder=before.next_folder,
+        next_folder=_folder_for(before.slot + 2, before.next_folder),
+        claims=before.claims if base is None else history.reached(before.claims, base.epoch),
     )  # fmt: skip
 
 
-def fold(entries: Iterable[Entry], path: str = "log") -> Entry | None:
-    """Return the newest entry of a complete history, after checking that each entry may follow the one before it."""
-    before: Entry | None = None
+def fold(entries: Iterable[Entry], path: str = "log", before: Entry | None = None) -> Entry | None:
+    """Return the newest entry of a history, after checking that each entry may follow the one before it.
+
+    The history is complete, or follows `before`.
+    """
     for entry in entries:
         check(before, entry, f"{path}/{entry.slot:012d}")
         before = entry
@@ -251,13 +352,19 @@ def check(before: Entry | None, entry: Entry, path: str) -> None:
 def _objection(before: Entry | None, entry: Entry) -> str | None:  # noqa: C901 a list of rules, a line each
     if entry.slot != (1 if before is None else before.slot + 1):
         return "is not the slot after the one before it"
+    if entry.folder != _folder_after(before):
+        return "is not in the folder that the entry before it names"
+    if entry.format > 1 and entry.next_folder not in {entry.folder, entry.slot + 1} - {0}:
+        return "names a folder for the next entry that cannot hold it"
     kept = () if before is None else before.retained
     if entry.kind is EntryKind.CLAIM:
-        if entry.term != _term_after(before, entry.base):
+        if ordinal(entry.term) < _ordinal_after(before, entry.base):
             return "is a claim with a term out of order"
-        if entry.retained != _retained_after(before, entry.base):
+        forks_copy = before is not None and _forks_copy(before, entry)
+        retained = _retained_after(before, entry.base)
+        if entry.retained != retained and not (forks_copy and entry.retained == _without_given(retained, entry.base)):
             return "is a claim that changes what is retained"
-        if entry.disposing != (() if before is None else before.disposing):
+        if entry.disposing != (() if before is None else before.disposing) and not (forks_copy and not entry.disposing):
             return "is a claim that changes what is to be disposed of"
         if _owes_too_little(before, entry):
             return "is a claim that forgets output which is still to come"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
 
+from tidegate.checkpoint.list_delta import decode_delta
 from tidegate.checkpoint.metadata import AnyFileList, FileList, MetadataDamaged, StoredFileList, TaskState
 from tidegate.checkpoint.metadata.validation import FileChecks, check_distinct
 from tidegate.storage import ObjectMissing, Storage
@@ -20,11 +22,14 @@ def loaded(storage: Storage, root: str, files: AnyFileList) -> FileList:
     """
     if isinstance(files, FileList):
         return files
+    return list_in(files, [_object(storage, root, path) for path in files.paths])
+
+
+def _object(storage: Storage, root: str, path: str) -> bytes:
     try:
-        data = storage.get(name_below(root, files.path))
+        return storage.get(name_below(root, path))
     except ObjectMissing:
-        raise MetadataDamaged(f"the file list {files.path} is missing") from None
-    return list_in(files, data)
+        raise MetadataDamaged(f"the file list {path} is missing") from None
 
 
 def loaded_task(storage: Storage, root: str, task: TaskState) -> FileList:
@@ -40,20 +45,25 @@ def with_files(storage: Storage, root: str, task: TaskState) -> TaskState:
     return replace(task, files=loaded_task(storage, root, task))
 
 
-def list_in(files: StoredFileList, data: bytes) -> FileList:
-    """Return the list in the object that `files` refers to. Raises like `loaded`."""
-    files.check_bytes(data)
-    try:
-        found = FileChecks().read(data)
-    except (msgspec.MsgspecError, ValueError, OverflowError) as error:
-        raise MetadataDamaged(f"{files.path} is not a file list ({error})") from error
-    files.check_summary(found)
-    return found
+def list_in(files: StoredFileList, data: Sequence[bytes]) -> FileList:
+    """Return the list in the objects that `files` refers to, in the order of its `paths`. Raises like `loaded`."""
+    own, *base = data
+    if files.base is not None:
+        listed = decode_delta(files, own).apply(base[0])
+    else:
+        files.check_bytes(own)
+        try:
+            listed = FileChecks().read(own)
+        except (msgspec.MsgspecError, ValueError, OverflowError) as error:
+            raise MetadataDamaged(f"{files.path} is not a file list ({error})") from error
+    files.check_summary(listed)
+    return listed
 
 
-def objects_of(root: str, files: FileList, own_path: str | None) -> frozenset[str]:
-    """Return the storage names of all objects that a list stands for: those of its files, and its own, if it is stored."""
-    names = {name_below(root, name) for name in files.objects()}
-    if own_path is not None:
-        names.add(name_below(root, own_path))
+def objects_of(root: str, listed: FileList, files: AnyFileList) -> frozenset[str]:
+    """Return the storage names of all objects that `listed` stands for: those of its files, and its own, if `files` refers to
+    objects in storage. The base of a list is one of them: it stays as long as a list needs it."""
+    names = {name_below(root, name) for name in listed.objects()}
+    if isinstance(files, StoredFileList):
+        names.update(name_below(root, path) for path in files.paths)
     return frozenset(names)

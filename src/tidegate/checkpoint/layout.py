@@ -65,8 +65,15 @@ class JobLayout:
         """Return the record of what the run of a term did, for people. Nothing is decided by it."""
         return f"{self.runs}/{term:012d}"
 
-    def log(self, slot: int) -> str:
-        return f"{self.root}/log/{slot:012d}"
+    @property
+    def entries(self) -> str:
+        return f"{self.root}/entries"
+
+    def log(self, slot: int, folder: int = 0) -> str:
+        """Return the name of an entry. `folder` is the first slot of its folder; see `Entry.folder`."""
+        if folder == 0:
+            return f"{self.root}/log/{slot:012d}"
+        return f"{self.entries}/{folder:012d}/{slot:012d}"
 
     def metadata(self, checkpoint_id: int, term: Term | None = None) -> str:
         """With a term: the name used if a predecessor's unpublished attempt occupies the plain one."""
@@ -93,15 +100,32 @@ class JobLayout:
     def staged(self, epoch: EpochId, sink: Uid, attempt: AttemptId, name: str) -> str:
         return f"{self.root}/taskowned/{epoch.term}/{epoch.number}/{encode_segment(sink)}/{attempt}/{name}"
 
+    def progress(self, epoch: EpochId) -> str:
+        """Return the folder of the marks that tasks leave while a long epoch runs. Swept like staged files; no sink's folder
+        has this name, because `encode_segment` makes no `@`."""
+        return "/".join((self.root, "taskowned", str(epoch.term), str(epoch.number), "@progress"))
+
+    def assignment(self, epoch: EpochId, name: str) -> str:
+        """Return where the driver stores long orders to the tasks of an epoch. Clean-up treats them as staged rows of it."""
+        return self.staged(epoch, Uid("assignments"), AttemptId(0), name)
+
     def committed(self, lineage: Lineage, term: Term, checkpoint_id: int) -> str:
         """Return the record that all output of a savepoint is published."""
         return f"{self.root}/committed/{encode_segment(lineage)}-{term}-{checkpoint_id}"
+
+    @property
+    def all_discarded(self) -> str:
+        return f"{self.root}/discarded"
+
+    def discarded(self, term: Term) -> str:
+        """Return the record of the output that the user discarded in a term. Kept for good: a savepoint may carry it."""
+        return f"{self.all_discarded}/{term}"
 
     def pin(self, pin_id: str) -> str:
         return f"{self.pins}/{encode_segment(pin_id)}"
 
     def parse(self, path: str) -> StoredFile | None:
-        """Parse a name. Return None for names that clean-up never touches: log, owner, pins, runs, and unknown names."""
+        """Parse a name. Return None for names that clean-up never touches: log, entries, owner, pins, runs, and unknown names."""
         if not path.startswith(f"{self.root}/"):
             return None
         rest = path[len(self.root) + 1 :]

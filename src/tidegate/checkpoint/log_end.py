@@ -18,6 +18,7 @@ from tidegate.checkpoint.effects import Get, ListFolders, Steps
 from tidegate.checkpoint.entry import Entry, LogCorrupt
 from tidegate.checkpoint.layout import JobLayout, committed_record
 from tidegate.checkpoint.log import newest
+from tidegate.core.ids import ordinal
 
 _CHECKPOINT = re.compile(r"chk-(\d+)(?:\.(\d+))?")
 
@@ -39,16 +40,18 @@ def check_end(layout: JobLayout, end: Entry | None, seen_slot: int = 0, seen_ter
         seen_id = yield from _committed_beyond(layout, folders, last_id)
         if seen_term <= term and seen_id <= last_id:
             return
-    slot, term, last_id = _reach((yield from newest(layout, slot)))
+    end = yield from newest(layout, slot)
+    slot, term, last_id = _reach(end)
     why = None
     if seen_slot > slot:
         why = f"the heartbeat names slot {seen_slot}"
     elif seen_term > term:
-        why = f"term {seen_term} left traces"
+        why = f"term {ordinal(seen_term)} left traces"
     elif seen_id > last_id:
         why = f"checkpoint {seen_id} was published"
     if why is not None:
-        raise LogCorrupt(layout.log(slot + 1), f"is missing: the log ends before it, but {why}")
+        missing = layout.log(slot + 1, 0 if end is None else end.next_folder)
+        raise LogCorrupt(missing, f"is missing: the log ends before it, but {why}")
 
 
 def _reach(end: Entry | None) -> tuple[int, int, int]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorInfo, StateInfo
 from tidegate.core.ids import Uid
 from tidegate.graph.levels import Plan
-from tidegate.graph.model import Graph, Input, Process
+from tidegate.graph.model import Graph, Input, Process, Transform
 from tidegate.graph.states import StateSpec
 
 
@@ -29,16 +29,24 @@ def describe(
     """Return every operator with state, as currently declared."""
     levels = levels_of(graph, plan)
     return tuple(
-        OperatorInfo(
-            uid=node.uid,
-            level=levels[node.uid],
-            parallelism=parallelism,
-            backend=backend,
-            key=_key(node.input) if isinstance(node, Process) else None,
-            states=tuple(_state(numbers[node.uid, spec.name], spec) for spec in node.states),
-        )
+        describe_node(node, node.uid, levels[node.uid], parallelism, backend, numbers)
         for node in graph.stateful
         if node.states and node.uid is not None
+    )
+
+
+def describe_node(
+    node: Process | Transform, uid: Uid, level: int, parallelism: int, backend: str,
+    numbers: Mapping[tuple[Uid, str], int],
+) -> OperatorInfo:  # fmt: skip
+    """Return one operator, as currently declared."""
+    return OperatorInfo(
+        uid=uid,
+        level=level,
+        parallelism=parallelism,
+        backend=backend,
+        key=_key(node.input) if isinstance(node, Process) else None,
+        states=tuple(_state(numbers[uid, spec.name], spec) for spec in node.states),
     )
 
 
@@ -57,20 +65,26 @@ def _state(number: int, spec: StateSpec) -> StateInfo:
         namespace=described.get("namespace"),
         distribution=spec.distribution,
         ttl_ms=None if spec.ttl is None else spec.ttl.ttl_ms,
+        renamed_from=spec.renamed_from,
     )
 
 
-def with_undeclared_states(now: Iterable[OperatorInfo], before: CheckpointMetadata | None) -> tuple[OperatorInfo, ...]:
+def with_undeclared_states(
+    now: Iterable[OperatorInfo], before: CheckpointMetadata | None, dropped: Collection[tuple[str, str]] = ()
+) -> tuple[OperatorInfo, ...]:
     """Add to the operators of `now` the states that they no longer declare but whose entries are still in their files.
 
-    A state that is declared again finds these entries, so their description must be kept.
+    A state that is declared again finds these entries, so their description must be kept. Those of `dropped`, which are pairs
+    of uid and name, were not restored.
     """
     old = {} if before is None else {operator.uid: operator for operator in before.operators}
     merged = []
     for operator in now:
         known = {state.name for state in operator.states}
-        sleeping = (
-            [state for state in old[operator.uid].states if state.name not in known] if operator.uid in old else []
-        )
+        sleeping = [
+            replace(state, declared=False)
+            for state in (old[operator.uid].states if operator.uid in old else ())
+            if state.name not in known and (operator.uid, state.name) not in dropped
+        ]
         merged.append(replace(operator, states=(*operator.states, *sleeping)))
     return tuple(merged)

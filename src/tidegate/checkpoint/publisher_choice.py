@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
-from tidegate.connectors.sink import Committable
+from tidegate.checkpoint.sink_output import OutputUpTo
 from tidegate.core.clock import Instant, MonotonicMs
 from tidegate.core.ids import Uid
 
@@ -41,15 +41,12 @@ class PublisherChoice:
         """The sinks that tasks publish to, and until when they do so at least."""
         self._failures: dict[Uid, int] = {}
 
-    def of_driver(self, due: Iterable[Committable], busy: Container[Uid], now: Instant) -> frozenset[Uid]:
+    def of_driver(self, due: OutputUpTo, busy: Container[Uid], now: Instant) -> frozenset[Uid]:
         """Return the sinks that the driver publishes to now, given what waits. It keeps those that it is publishing to."""
-        sizes = dict.fromkeys(self._either, 0)
-        for committable in due:
-            if committable.sink in sizes:
-                sizes[committable.sink] += committable.size_bytes
-        for sink, size_bytes in sizes.items():
+        for sink in self._either:
             if sink in busy:
                 continue
+            size_bytes = due.size_bytes(sink)
             until_ms, small_bytes = self._tasks_until_ms.get(sink), self._limits.small_bytes
             if size_bytes > small_bytes:
                 self._tasks_until_ms[sink] = max(until_ms or MonotonicMs(0), now.plus(self._limits.stay_ms))

@@ -5,9 +5,9 @@ enough: after a rescale, or if a stream has no key, the rows of one key come fro
 
 - The driver passes all uncommitted output of a sink in one call, sorted by epoch and slot; the committer publishes in
   that order.
-- If tasks publish, each for its own slot, their output is divided into `stages`. Within a stage each slot publishes its
-  epochs independently; no slot starts a stage before all slots have finished the previous one. Without a key, when rows
-  may change slots between epochs, one task publishes for all slots.
+- If tasks publish, each for its own slot, their output is divided into stages (`OutputUpTo.stage`). Within a stage each slot
+  publishes its epochs independently; no slot starts a stage before all slots have finished the previous one. Without a key,
+  when rows may change slots between epochs, one task publishes for all slots.
 
 Sinks are isolated from each other. The first failure ends the attempt of its own sink, which is then retried with
 exponential backoff, up to a limit, and with jitter, so that many jobs do not return to a target at the same moment.
@@ -15,10 +15,10 @@ exponential backoff, up to a limit, and with jitter, so that many jobs do not re
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import groupby, islice
 
+from tidegate.checkpoint.sink_output import OutputUpTo
 from tidegate.connectors.sink import Committable
 from tidegate.core.clock import Instant, MonotonicMs
 from tidegate.core.ids import EpochId, Uid
@@ -47,21 +47,6 @@ def publications(committables: Iterable[Committable]) -> list[Publication]:
     return [Publication(sink, tuple(waiting)) for sink, waiting in sorted(by_sink.items())]
 
 
-def stages(committables: Sequence[Committable]) -> list[tuple[Committable, ...]]:
-    """Divide the output of one sink, so that within a stage its slots need not wait for each other.
-
-    A new stage starts with every term: a new claim may have changed the parallelism, and with it the slots of keys.
-    Within a term a key stays in its slot. That holds only for slots that are chosen by key.
-    """
-    ordered = sorted(committables, key=lambda c: (c.epoch, c.slot))
-    return [tuple(group) for _, group in groupby(ordered, key=lambda c: c.epoch.term)]
-
-
-def _some(committables: Iterable[Committable]) -> tuple[Committable, ...]:
-    """Return as much as one request may hold, since it is sent with the assignments of all tasks."""
-    return tuple(islice(committables, _MOST_IN_ORDER))
-
-
 @dataclass(frozen=True, slots=True)
 class Backoff:
     """How long a sink waits after consecutive failures."""
@@ -88,20 +73,18 @@ class ReleaseSchedule:
         self._not_before_ms: dict[Uid, MonotonicMs] = {}
         self._refused: set[Uid] = set()
 
-    def begin(
-        self, due: Iterable[Committable], now: Instant, in_tasks: Container[Uid] = frozenset()
-    ) -> list[Publication]:
+    def begin(self, due: OutputUpTo, now: Instant, in_tasks: Container[Uid] = frozenset()) -> list[Publication]:
         """Return what to publish now to sinks that tasks do not publish to. Follow up each publication with `succeeded`
         or `failed`."""
         ready = [
-            publication
-            for publication in publications(c for c in due if c.sink not in in_tasks)
-            if publication.sink not in self._busy and self._may_begin(publication.sink, now)
+            Publication(sink, due.of(sink))
+            for sink in due.waiting_sinks()
+            if sink not in in_tasks and sink not in self._busy and self._may_begin(sink, now)
         ]
         self._busy |= {publication.sink for publication in ready}
         return ready
 
-    def for_tasks(self, due: Iterable[Committable], now: Instant, stable: Mapping[Uid, bool]) -> list[Publication]:
+    def for_tasks(self, due: OutputUpTo, now: Instant, stable: Mapping[Uid, bool]) -> list[Publication]:
         """Return what tasks should publish now to the sinks in `stable`. Each publication is for one task.
 
         If slots are stable: each slot of the first unfinished stage. Otherwise all slots together: one task publishes
@@ -111,17 +94,13 @@ class ReleaseSchedule:
         when nothing of this one is `due` any more.
         """
         ready: list[Publication] = []
-        for publication in publications(c for c in due if c.sink in stable):
-            sink = publication.sink
-            if not self._may_begin(sink, now):
+        for sink in due.waiting_sinks():
+            if sink not in stable or not self._may_begin(sink, now):
                 continue
             if stable[sink]:
-                slots: dict[int, list[Committable]] = {}
-                for committable in stages(publication.committables)[0]:
-                    slots.setdefault(committable.slot, []).append(committable)
-                ready += [Publication(sink, _some(waiting)) for waiting in slots.values()]
+                ready += [Publication(sink, waiting) for waiting in due.stage(sink, _MOST_IN_ORDER)]
             else:
-                ready.append(Publication(sink, _some(publication.committables)))
+                ready.append(Publication(sink, due.of(sink, _MOST_IN_ORDER)))
         return ready
 
     def _may_begin(self, sink: Uid, now: Instant) -> bool:
@@ -208,14 +187,15 @@ class Bounds:
         return waiting.epochs > self.epochs or waiting.size_bytes > self.size_bytes
 
 
-def summary(due: Iterable[Committable], schedule: ReleaseSchedule) -> tuple[WaitingOutput, ...]:
+def summary(due: OutputUpTo, schedule: ReleaseSchedule) -> tuple[WaitingOutput, ...]:
     return tuple(
         WaitingOutput(
-            sink=each.sink,
-            epochs=len({c.epoch for c in each.committables}),
-            size_bytes=sum(c.size_bytes for c in each.committables),
-            since=each.committables[0].epoch,
-            error=schedule.error(each.sink),
+            sink=sink,
+            epochs=len(epochs),
+            size_bytes=due.size_bytes(sink),
+            since=epochs[0],
+            error=schedule.error(sink),
         )
-        for each in publications(due)
+        for sink in due.waiting_sinks()
+        if (epochs := due.epochs(sink))
     )

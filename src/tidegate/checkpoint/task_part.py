@@ -32,6 +32,7 @@ class _ListReference(msgspec.Struct, frozen=True, array_like=True):
     count: int
     size_bytes: int
     since: tuple[int, int]
+    base: str | None = None
 
 
 class _TaskPart(msgspec.Struct, frozen=True, array_like=True):
@@ -120,6 +121,7 @@ def encode_part(
             count=files.count,
             size_bytes=files.size_bytes,
             since=files.since,
+            base=files.base,
         )
     return _encode(
         _TaskPart(
@@ -156,6 +158,7 @@ def read_part(data: bytes) -> TaskPart:
             count=stored.count,
             size_bytes=stored.size_bytes,
             since=stored.since,
+            base=stored.base,
         )
     state = TaskState(
         task=TaskId(part.level, Slot(part.slot)),

@@ -5,6 +5,8 @@ Runs in the worker that will use the state. Downloads are verified against the c
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -18,24 +20,29 @@ from tidegate.checkpoint.metadata import FileList, InlineFile, StateFile, StateI
 from tidegate.checkpoint.metadata.validation import CANONICAL
 from tidegate.checkpoint.operator_shares import OperatorShares
 from tidegate.checkpoint.version_upload import remember
-from tidegate.core.errors import CorruptState, RestoreError
+from tidegate.core.content_check import ContentCheck, check_of_file
+from tidegate.core.errors import CorruptState, RestoreError, StateError
 from tidegate.core.faults import reach
 from tidegate.core.ids import EpochId, HostId, TaskId, Term
 from tidegate.state.backends import built_in_backend, plain_name
 from tidegate.state.changelog import apply, changes_path, note_same
 from tidegate.state.changelog.change_file import read_change_header
+from tidegate.state.disk_token import NOTHING, token_of
 from tidegate.state.keys import OF_NO_KEY, key_group_range
-from tidegate.state.local_root import UNKNOWN_BOOT, boot_id
-from tidegate.state.port import StateBackend, StateStore, VersionMissing
+from tidegate.state.local_root import boot_id
+from tidegate.state.port import StateBackend, StateStore
 from tidegate.state.private_directory import PrivateDirectory, sweep
 from tidegate.state.version import Manifest, VersionFile, VersionId
 from tidegate.state.version_directory import RESTORING, Building, discard_version, move_version, version_path
 from tidegate.storage import Storage, checksum_of_file, download
-from tidegate.storage.handle import FileHandle
+from tidegate.storage.handle import Checksum, FileHandle
 from tidegate.storage.routed import name_below
+
+log = logging.getLogger("tidegate")
 
 _DOWNLOADS = 4
 """Concurrent downloads per task. Several tasks of a host restore concurrently."""
+_BLOCK_BYTES = 1 << 20
 _WORTH_CUTTING = 0.5
 """Minimum share of an old task's key groups for which its files are taken over. What is cut off stays in the files, and
 is uploaded with the next checkpoint, until compaction drops it."""
@@ -86,8 +93,8 @@ class RestoreOrder:
     """Old tasks whose version the driver has just accepted, and its host. It is used there without checksums, as the next epoch
     would."""
     trusts_boot: bool = False
-    """Whether a version that was published since its machine was booted is used as it is without checksums. Not after a failure:
-    a damaged file may have been its cause."""
+    """Whether a version that was published since its machine was booted is used without comparing all checksums, if nobody else
+    has used the disk (see `disk_token`). Not after a failure: a damaged file may have been its cause."""
     migrations: tuple[Migration, ...] = ()
     """States whose values are converted during the restore. A task that takes any of them is never restored unchanged."""
 
@@ -116,7 +123,8 @@ def restore(  # noqa: PLR0913 what a restore reads from, and where it writes to
     target: VersionId, open_tables: OpenTables | None = None, converter: Converter | None = None,
     local: HostVersions | None = None,
 ) -> VersionId | None:  # fmt: skip
-    """Create the task's version. Return its id, or None for a task without state. Can be repeated, also concurrently.
+    """Create the task's version. Return its id, or None for a task without state. Can be repeated, also concurrently. If a
+    version on local disk turns out to be damaged while it is read, everything is fetched.
 
     1. If nothing is added, left out or moved, the version keeps its name and files. A version on local disk with
        the stored content is used as it is. If changes must be applied to the files, the result is a new version.
@@ -126,6 +134,21 @@ def restore(  # noqa: PLR0913 what a restore reads from, and where it writes to
     3. The version is renamed to its final name atomically.
     4. The files already in storage are recorded, so that the next checkpoint uploads only changes.
     """
+    try:
+        return _restored(storage, directory, order, backend, options, target, open_tables, converter, local)
+    except CorruptState as error:
+        if not order.from_local:
+            raise
+        # A version that was linked without comparing checksums. What is fetched was compared.
+        log.warning("%s fetches its state: %s", order.plan.task, error)
+        fetched = replace(order, from_local=False)
+        return _restored(storage, directory, fetched, backend, options, target, open_tables, converter, local)
+
+
+def _restored(  # noqa: PLR0913 as `restore`
+    storage: Storage, directory: Path, order: RestoreOrder, backend: StateBackend, options: Mapping[str, Any],
+    target: VersionId, open_tables: OpenTables | None, converter: Converter | None, local: HostVersions | None,
+) -> VersionId | None:  # fmt: skip
     old = {state.task: with_files(storage, order.root, state) for state in order.sources}
     if order.plan.as_is is not None and plain_name(old[order.plan.as_is].backend) == backend.name:
         return _as_it_was(storage, directory, order, old[order.plan.as_is], backend, target)
@@ -146,29 +169,39 @@ def _as_it_was(
     reach("restore.1-begun", of=order.plan.task)
     version = state.version
     if not (order.from_local and _is_here(directory, state, backend, order.trusts_boot)):
+        home = directory if order.from_local else None
         if change_files(state):
-            version = _rebuild(storage, directory, order.root, state, backend, target)
+            version = _rebuild(storage, directory, order.root, state, backend, target, home)
         else:
-            discard_version(directory, state.version)
-            _fetch(storage, directory, order.root, state, state.key_groups)
+            _fetch(storage, directory, order.root, state, state.key_groups, home, replaces=True)
     reach("restore.2-fetched", of=order.plan.task)
     if order.stored is not None:
         as_stored = next(each for each in order.sources if each.task == state.task)
-        remember(directory, *order.stored, as_stored, _listed(state))
+        term, checkpoint_id = order.stored
+        remember(directory, term, checkpoint_id, as_stored, _listed(state), _delta(storage, order.root, as_stored))
     reach("restore.3-noted", of=order.plan.task)
     return version
 
 
+def _delta(storage: Storage, root: str, state: TaskState) -> bytes | None:
+    """Return what changed in the list of a task's files, if only that is stored: the next checkpoint continues from it."""
+    files = state.files
+    if isinstance(files, FileList) or files.base is None:
+        return None
+    return storage.get(name_below(root, files.path))
+
+
 def _rebuild(
-    storage: Storage, directory: Path, root: str, state: TaskState, backend: StateBackend, target: VersionId
-) -> VersionId:
+    storage: Storage, directory: Path, root: str, state: TaskState, backend: StateBackend, target: VersionId,
+    home: Path | None,
+) -> VersionId:  # fmt: skip
     """Apply the changes of a task to its files. The result is a version of its own: files that it adds have its name, since
     those of the version that was stored are elsewhere and differ."""
     sweep(directory, RESTORING)
     scratch = PrivateDirectory.make(directory, RESTORING)
     store: StateStore | None = None
     try:
-        _fetch(storage, scratch.path, root, state, state.key_groups)
+        _fetch(storage, scratch.path, root, state, state.key_groups, home)
         store = begin_fetched(backend, scratch.path, state, target, state.key_groups)
         store.seal({each.state: each.count for each in state.elements})
         move_version(target, scratch.path, directory)
@@ -203,8 +236,9 @@ def begin_fetched(
 
 
 def _is_here(directory: Path, state: TaskState, backend: StateBackend, trusts_boot: bool) -> bool:
-    """Whether the version is on local disk, with all its changes applied and the content that was stored. With `trusts_boot`,
-    names and sizes are enough if it was published since the machine was booted; otherwise checksums decide."""
+    """Whether the version is on local disk, with all its changes applied and the content that was stored. Checksums decide: those
+    in the checkpoint, and for files that were never stored those of the manifest. With `trusts_boot`, names and sizes are enough
+    for files that check themselves, if nobody else can have used the disk since the version was published (see `disk_token`)."""
     stored: dict[tuple[str, VersionId], StateFile | InlineFile] = {
         (file.name, file.origin): file for file in (*_listed(state), *state.inline)
     }
@@ -220,30 +254,46 @@ def _is_here(directory: Path, state: TaskState, backend: StateBackend, trusts_bo
                 return False
         elif {(file.name, file.origin) for file in manifest.files} != stored.keys():
             return False
-        trusted = trusts_boot and manifest.boot == boot_id() != UNKNOWN_BOOT
-        found = (
-            (file, stored[file.name, file.origin]) for file in manifest.files if (file.name, file.origin) in stored
-        )
-        return all(
-            file.size_bytes == wanted.size_bytes
-            if trusted and isinstance(wanted, StateFile)
-            else _is_same(here / file.name, wanted)
-            for file, wanted in found
-        )
-    except (VersionMissing, CorruptState, FileNotFoundError):
-        return False
+        if not manifest.is_checked:
+            # Of an earlier release. The next checkpoint could not tell whether a file is what was written. `_fetch` links the
+            # files that have the stored checksums, and adds those that the manifest lacks.
+            return False
+        trusted = trusts_boot and manifest.token == token_of(directory) != NOTHING
+        for file in manifest.files:
+            expected = stored.get((file.name, file.origin))
+            if trusted and file.checks_itself and not isinstance(expected, InlineFile):
+                same = expected is None or file.size_bytes == expected.size_bytes
+            else:
+                same = _is_same(here / file.name, expected or file)
+            if not same:
+                return False
+        return True
+    except (StateError, FileNotFoundError):
+        return False  # Missing, damaged, or written by a backend of another name, as far as its manifest tells.
 
 
-def _is_same(path: Path, stored: StateFile | InlineFile) -> bool:
-    """Whether a file has the content that was stored."""
-    if isinstance(stored, StateFile):
-        return checksum_of_file(path) == stored.checksum
-    return path.read_bytes() == stored.data
+def _is_same(path: Path, expected: StateFile | InlineFile | VersionFile) -> bool:
+    """Whether a file has the content that was stored, or with which it was written."""
+    match expected:
+        case StateFile():
+            return checksum_of_file(path) == expected.checksum
+        case InlineFile():
+            return path.read_bytes() == expected.data
+        case VersionFile():
+            return check_of_file(path) == expected.checksum
 
 
-def _fetch(storage: Storage, directory: Path, root: str, state: TaskState, groups: tuple[int, int]) -> None:
+def _fetch(
+    storage: Storage, directory: Path, root: str, state: TaskState, groups: tuple[int, int], home: Path | None = None,
+    *, replaces: bool = False,
+) -> None:  # fmt: skip
     """Build the version of `state` below `directory` from storage. Change files go to `changes` there; see `begin_fetched`. The
-    list of its files must be loaded."""
+    list of its files must be loaded.
+
+    `home` is the task's directory on this host, if it has one. Files that are there with the stored content are linked and not
+    fetched: those of a version of an earlier release, or of one of which another file is damaged. With `replaces`, a version that
+    `directory` has under this name is removed.
+    """
     building = Building.begin(directory, state.version)
     changes = {file.name for file in change_files(state)}
     if changes:
@@ -252,16 +302,24 @@ def _fetch(storage: Storage, directory: Path, root: str, state: TaskState, group
     def place(name: str) -> Path:
         return (directory / "changes" if name in changes else building.path) / name
 
+    def bring(file: StateFile) -> VersionFile:
+        target = place(file.name)
+        copies = _copies(home, state.version, file, file.name in changes)
+        check = next(filter(None, (_link_same(path, file, target) for path in copies)), "")
+        if not check:
+            handle = FileHandle(name_below(root, file.path), file.size_bytes, file.checksum, file.part_bytes)
+            download(storage, handle, target)
+        return VersionFile(file.name, file.size_bytes, file.origin, check)
+
     try:
         for inlined in state.inline:
             place(inlined.name).write_bytes(inlined.data)
-        handles = [
-            (FileHandle(name_below(root, f.path), f.size_bytes, f.checksum, f.part_bytes), place(f.name))
-            for f in _listed(state)
-        ]
         with ThreadPoolExecutor(_DOWNLOADS, "tidegate-restore") as pool:
-            list(pool.map(lambda each: download(storage, *each), handles))
-        files = [VersionFile(f.name, f.size_bytes, f.origin) for f in _listed(state) if f.name not in changes]
+            brought = list(pool.map(bring, _listed(state)))
+        if replaces:
+            # Not before: its files were linked. A crash before the next one is published leaves none, and all is fetched.
+            discard_version(directory, state.version)
+        files = [file for file in brought if file.name not in changes]
         files += [VersionFile(f.name, len(f.data), f.origin) for f in state.inline if f.name not in changes]
         # If the order of files matters, it is that of the versions that wrote them.
         ordered = tuple(sorted(files, key=lambda file: (file.origin, file.name)))
@@ -285,6 +343,40 @@ def _fetch(storage: Storage, directory: Path, root: str, state: TaskState, group
         building.discard()
 
 
+def _copies(home: Path | None, version: VersionId, file: StateFile, is_change: bool) -> Iterator[Path]:
+    """Where the file may be on this host: in its version, or in the one that wrote it."""
+    if home is None:
+        return
+    if is_change:
+        yield home / "changes" / file.name
+        return
+    for each in {version, file.origin}:
+        yield version_path(home, each) / file.name
+
+
+def _link_same(source: Path, file: StateFile, target: Path) -> str:
+    """Link a file on local disk if it has the content that was stored. Return its checksum for the manifest, of the same bytes
+    that were compared. Empty: there is no such file."""
+    try:
+        if source.stat().st_size != file.size_bytes:
+            return ""
+        os.link(source, target)
+    except OSError:
+        return ""  # missing, or on another file system
+    stored, written = Checksum(), ContentCheck()
+    try:
+        with target.open("rb") as content:
+            while block := content.read(_BLOCK_BYTES):
+                stored.update(block)
+                written.update(block)
+    except OSError:
+        stored = Checksum()  # The disk cannot read it.
+    if stored.text() == file.checksum:
+        return written.text()
+    target.unlink()
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class _Fetcher:
     """Brings the versions of old tasks to a private directory."""
@@ -300,7 +392,8 @@ class _Fetcher:
         """Open the version of `state` below `place`, for a task of these key groups."""
         if self._link(place, state):
             return stored_in.begin(place, state.version, target, groups)
-        _fetch(self.storage, place, self.order.root, state, state.key_groups)
+        home = self.local.directory_of(state.task) if self.local is not None and self.order.from_local else None
+        _fetch(self.storage, place, self.order.root, state, state.key_groups, home)
         return begin_fetched(stored_in, place, state, target, groups)
 
     def _link(self, place: Path, state: TaskState) -> bool:
@@ -320,7 +413,7 @@ class _Fetcher:
             building.link(version_path(home, version), manifest.files)
             building.publish(replace(manifest, base=None))
             return True
-        except (VersionMissing, CorruptState, FileNotFoundError):
+        except (StateError, FileNotFoundError):
             return False  # Removed meanwhile, or damaged: storage has it.
         finally:
             building.discard()

@@ -1,7 +1,8 @@
 """Makes the version of one task durable for one checkpoint. Any process of the host can start, continue or acknowledge it.
 
 The state of an upload is kept in a folder next to the task's versions, `uploads/{term}-{checkpoint}`: a lock, a record
-for each file in progress, `files` if the list of all files is long, and finally `part`, which is sent to the driver.
+for each file in progress, `files` if the list of all files is long, `delta` if only its changes are stored, and finally `part`,
+which is sent to the driver.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,6 +23,7 @@ import msgspec
 from tidegate.checkpoint.change_plan import Fresh, change_files, plan_changes
 from tidegate.checkpoint.file_lists import list_in, objects_of
 from tidegate.checkpoint.layout import JobLayout
+from tidegate.checkpoint.list_delta import decode_delta, delta_from, encode_delta
 from tidegate.checkpoint.metadata import (
     AnyFileList,
     ElementCount,
@@ -34,12 +36,13 @@ from tidegate.checkpoint.metadata import (
     TaskState,
 )
 from tidegate.checkpoint.task_part import UNKNOWN, ListChange, digest_of, encode_part, is_of, list_digest, read_part
+from tidegate.core.content_check import check_of, condemn, require_same
 from tidegate.core.errors import CorruptState
 from tidegate.core.faults import reach
 from tidegate.core.ids import AttemptId, Slot, TaskId, Term
 from tidegate.core.storage_cost import RequestCounts
 from tidegate.state.backends import WITH_CHANGELOG, plain_name
-from tidegate.state.changelog.chain import CHANGES_END, VersionChanges, changes_between, merge
+from tidegate.state.changelog.chain import CHANGES_END, VersionChanges, changes_between, merge, verified
 from tidegate.state.version import Manifest, VersionFile, VersionId
 from tidegate.state.version_directory import version_path
 from tidegate.storage import FileHandle, MeteredStorage, Storage, Upload, unique_name
@@ -48,9 +51,13 @@ from tidegate.storage.upload import remove_private, replace_whole
 
 LONGEST_INSIDE_BYTES = 8 << 10
 """A longer list of files becomes an object of its own instead of a part of the metadata: about 60 files."""
+DELTAS_PER_LIST = 1.0
+"""What changed in a list is stored instead of the list, until all changes since the same list would have this many times its
+bytes. Then the list is stored again."""
 
 _PART = "part"
 _FILES = "files"
+_DELTA = "delta"
 _LOCK = "lock"
 _INLINE_CHANGES_BYTES = 32 << 10
 """Small changes wait in the metadata, up to this many bytes per task: it is written with every checkpoint."""
@@ -104,12 +111,12 @@ class EarlyUpload:
     waiting for an order."""
 
     checkpoint_id: int
-    bases: tuple[Stored | None, ...]
+    bases: Sequence[Stored | None]
     """For each slot."""
     inline_threshold: int
     inline_total: int
     changelog: bool = False
-    materialized: tuple[Stored | None, ...] = ()
+    materialized: Sequence[Stored | None] = ()
     """For each slot, or empty."""
 
     def order(self, slot: Slot, version: VersionId) -> UploadOrder:
@@ -144,7 +151,7 @@ class VersionUpload:
     2. Find the files that the base already has, by origin and name, and those small enough for the metadata. With a changelog:
        find the changes since the base; if they are known, store them and no other file.
     3. Store the rest, part by part (see `Upload`), under names of this term, task and checkpoint. If the list of files is
-       long and has changed, store it, too.
+       long and has changed, store it, too. A file that is not what was written ends the upload (`CorruptState`).
     4. Write `part`. From here on, any process reads the result from it.
     """
 
@@ -198,7 +205,7 @@ class VersionUpload:
             stored += [known] if known is not None else []
             fresh += [file] if known is None else []
         small, large = _split(fresh, order.inline_threshold, order.inline_total)
-        inline = tuple(InlineFile(file.name, file.origin, (source / file.name).read_bytes()) for file in small)
+        inline = tuple(InlineFile(file.name, file.origin, _read_checked(source / file.name, file)) for file in small)
         new: list[str] = []
         for file in large:
             handle = self._upload(source / file.name, file, run)
@@ -231,7 +238,10 @@ class VersionUpload:
             return None
         plan = plan_changes(changes, () if before is None else change_files(before), _MERGED_BYTES)
         try:
-            return [merge(self._directory, each.changes) if isinstance(each, Fresh) else each for each in plan]
+            # Read and checked: a damaged file would be stored under a checksum of its own.
+            return [
+                verified(merge(self._directory, each.changes)) if isinstance(each, Fresh) else each for each in plan
+            ]
         except (FileNotFoundError, CorruptState):
             return None
 
@@ -246,14 +256,15 @@ class VersionUpload:
         room = min(order.inline_total, _INLINE_CHANGES_BYTES) - sum(len(file.data) for file in inline)
         for each in changes:
             if isinstance(each, VersionChanges) and each.size_bytes <= min(order.inline_threshold, room):
-                each = InlineFile(each.name, each.version, each.path.read_bytes())
+                file = VersionFile(each.name, each.size_bytes, each.version, each.checksum)
+                each = InlineFile(each.name, each.version, _read_checked(each.path, file))
             if isinstance(each, InlineFile):
                 inline.append(each)
                 room -= len(each.data)
             elif isinstance(each, StateFile):
                 stored.append(each)
             else:
-                file = VersionFile(each.name, each.size_bytes, each.version)
+                file = VersionFile(each.name, each.size_bytes, each.version, each.checksum)
                 uploaded = self._upload(each.path, file, run)
                 new += uploaded.objects()
                 stored.append(self._state_file(file, uploaded))
@@ -281,11 +292,13 @@ class VersionUpload:
         else:
             name = f"{self._order.folder}/{self._task}-{unique_name()}"
         origin = str(file.origin).replace("/", "-")
-        upload = Upload(self._storage, source, name, self._folder / f"{origin}.{file.name}.upload")
+        record = self._folder / f"{origin}.{file.name}.upload"
+        upload = Upload(self._storage, source, name, record, written=file.checksum)
         while (handle := upload.handle) is None:
             if not run.go_on():
                 raise Stopped
-            upload.step()
+            with _condemning(source):
+                upload.step()
             run.progress()
         return handle
 
@@ -310,14 +323,12 @@ class VersionUpload:
         if len(packed) > LONGEST_INSIDE_BYTES and len(state.files):
             replace_whole(self._folder / _FILES, packed)
             if base is not None and isinstance(base.state.files, StoredFileList) and base.list == state.files:
-                listed = _KnownList(replace(state, files=base.state.files), state.files)
+                listed = _KnownList(replace(state, files=base.state.files), state.files, base.delta)
             else:
-                # The name follows from the content, so that a repeat after a crash leaves no second object.
-                leaf = f"files-{checksum_of(packed).partition(':')[2][:32]}"
-                name = self._layout.shared(self._term, self._task, attempt, self._order.checkpoint_id, leaf)
-                self._storage.put(name, packed)
-                stored = StoredFileList.of(state.files, name.removeprefix(f"{root}/"))
-                listed, new = _KnownList(replace(state, files=stored), state.files), (*new, name)
+                listed, name = self._store_list(state, state.files, base, attempt)
+                new = (*new, name)
+            if listed.delta is not None:
+                replace_whole(self._folder / _DELTA, listed.delta)
         objects, before = listed.objects(root), frozenset[str]() if base is None else base.objects(root)
         reused = objects.difference(new)
         if not reused:
@@ -325,6 +336,24 @@ class VersionUpload:
         if base is None or not reused <= before:
             return listed.state, ListChange(UNKNOWN, new, ())
         return listed.state, ListChange(list_digest(base.state.files), new, tuple(sorted(before - objects)))
+
+    def _store_list(
+        self, state: TaskState, files: FileList, base: _KnownList | None, attempt: AttemptId
+    ) -> tuple[_KnownList, str]:
+        """Store the list, or what changed in it, whichever is cheaper in the long run. Return the list as it is stored, and the
+        name of the object."""
+        data, base_path, delta = files.packed, None, None
+        if base is not None and isinstance(base.state.files, StoredFileList):
+            change = delta_from(base.state.files, base.list, files, base.delta)
+            encoded = b"" if change is None else encode_delta(change)
+            if change is not None and change.earlier_bytes + len(encoded) <= DELTAS_PER_LIST * len(data):
+                data, base_path, delta = encoded, change.base, encoded
+        # The name follows from the content, so that a repeat after a crash leaves no second object.
+        leaf = f"files-{checksum_of(data).partition(':')[2][:32]}"
+        name = self._layout.shared(self._term, self._task, attempt, self._order.checkpoint_id, leaf)
+        self._storage.put(name, data)
+        stored = StoredFileList.to(files, name.removeprefix(f"{self._layout.root}/"), data, base_path)
+        return _KnownList(replace(state, files=stored), files, delta), name
 
     def _stored_state(self, base: Stored | None) -> TaskState | None:
         """Return the task in `base`, if this host's record matches the completed one. Otherwise everything is uploaded again."""
@@ -337,13 +366,26 @@ class VersionUpload:
         folder = _folder(self._directory, base.term, base.checkpoint_id)
         try:
             state = read_part((folder / _PART).read_bytes()).state
-            files = state.files
-            listed = files if isinstance(files, FileList) else list_in(files, (folder / _FILES).read_bytes())
+            listed, delta = _recorded_list(folder, state.files)
         except (FileNotFoundError, msgspec.MsgspecError, ValueError, MetadataError):
             return None
         if digest_of(state) != base.digest:
             return None
-        return _KnownList(state, listed)
+        return _KnownList(state, listed, delta)
+
+
+def _recorded_list(folder: Path, files: AnyFileList) -> tuple[FileList, bytes | None]:
+    """Return the list in a record, and what changed in it, if only that is stored. Raises `MetadataError` if it is damaged."""
+    if isinstance(files, FileList):
+        return files, None
+    packed = (folder / _FILES).read_bytes()
+    if files.base is None:
+        return list_in(files, [packed]), None
+    delta = (folder / _DELTA).read_bytes()
+    decode_delta(files, delta).check_list(packed)
+    listed = FileList.of_packed(packed)
+    files.check_summary(listed)
+    return listed, delta
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,19 +394,24 @@ class _KnownList:
 
     state: TaskState
     list: FileList
+    delta: bytes | None = None
+    """What changed in the list, if only that is stored."""
 
     def objects(self, root: str) -> frozenset[str]:
-        files = self.state.files
-        return objects_of(root, self.list, files.path if isinstance(files, StoredFileList) else None)
+        return objects_of(root, self.list, self.state.files)
 
 
-def remember(directory: Path, term: Term, checkpoint_id: int, state: TaskState, files: FileList) -> None:
+def remember(
+    directory: Path, term: Term, checkpoint_id: int, state: TaskState, files: FileList, delta: bytes | None = None
+) -> None:
     """After a restore, record which of the task's files are in storage, as if they had been uploaded from here. `files` is
-    the list that `state` has or refers to."""
+    the list that `state` has or refers to, and `delta` what changed in it, if only that is stored."""
     folder = _folder(directory, term, checkpoint_id)
     folder.mkdir(parents=True, exist_ok=True)
     if isinstance(state.files, StoredFileList):
         replace_whole(folder / _FILES, files.packed)
+    if delta is not None:
+        replace_whole(folder / _DELTA, delta)
     replace_whole(folder / _PART, encode_part(state))
 
 
@@ -408,6 +455,27 @@ def _split(files: list[VersionFile], threshold: int, total: int) -> tuple[list[V
         else:
             large.append(file)
     return small, large
+
+
+def _read_checked(path: Path, file: VersionFile) -> bytes:
+    """Read a small file. Raises `CorruptState` if it is not what was written."""
+    data = path.read_bytes()
+    if file.checksum:
+        with _condemning(path):
+            require_same(path, check_of(data), file.checksum)
+    return data
+
+
+@contextlib.contextmanager
+def _condemning(path: Path) -> Iterator[None]:
+    """If the block finds that a file is damaged, make the next epoch find it, too, which returns the job to its checkpoint.
+    Otherwise every checkpoint would fail from now on."""
+    try:
+        yield
+    except CorruptState:
+        with contextlib.suppress(FileNotFoundError):
+            condemn(path)
+        raise
 
 
 @contextlib.contextmanager

@@ -54,6 +54,12 @@ class CheckpointConfig:
     materialize_incrementally: bool = False
     materialize_failures: int = 3
     parallel_cleaning: bool = True
+    local_retention_ms: int = 86_400_000
+    """Versions on local disk that no run has used for longer are removed."""
+    inline_output_bytes: int = 0
+    """Staged rows of one task and epoch that wait in the metadata instead of storage …"""
+    max_inline_output_bytes: int = 0
+    """… up to this size for everything that waits."""
     prices: StoragePrices = LIST_PRICES
     """Of requests to an object store, for estimates."""
 
@@ -79,6 +85,7 @@ class CheckpointConfig:
             aligned_timeout_ms=options[unaligned.ALIGNED_TIMEOUT],
             backend=options[state.BACKEND],
             local_dirs=options[c.LOCAL_DIRS],
+            local_retention_ms=options[c.LOCAL_RETENTION],
             stop_timeout_ms=options[c.TIMEOUT] if stop_timeout_ms is None else stop_timeout_ms,
             max_waiting_epochs=options[output.MAX_WAITING_EPOCHS],
             max_waiting_bytes=options[output.MAX_WAITING_SIZE],
@@ -91,6 +98,8 @@ class CheckpointConfig:
             materialize_incrementally=options[c.INCREMENTAL],
             materialize_failures=options[state.MATERIALIZE_FAILURES],
             parallel_cleaning=options[c.PARALLEL_CLEANING],
+            inline_output_bytes=options[output.INLINE_THRESHOLD],
+            max_inline_output_bytes=options[output.MAX_INLINE_SIZE],
             prices=read_prices(options),
         )
 
@@ -110,16 +119,26 @@ class RecoveryConfig:
     """Old uid → new uid."""
     renamed_fields: Mapping[tuple[str, str], Mapping[str, str]] = field(default_factory=dict)
     """(uid, state) → old name of a field → new name."""
+    dropped_states: frozenset[tuple[str, str]] = frozenset()
+    """Uid and name of states that the job does without."""
+    accept_foreign_output: bool = False
+    """Whether a target may have output that the log does not know."""
+    accept_moved_directory: bool = False
+    """Whether the job's directory may be elsewhere than its last run used it."""
 
     @staticmethod
     def of(options: Options) -> RecoveryConfig:
         uids, renamed = options[recovery.MAP_UIDS], options[recovery.RENAMED_FIELDS]
+        dropped = options[recovery.DROP_STATE]
         return RecoveryConfig(
             path=_directory(options[recovery.PATH]),
             allow_non_restored_state=options[recovery.IGNORE_UNCLAIMED],
             claim_mode=options[recovery.CLAIM_MODE],
             uids=uids or {},
             renamed_fields=dict(renamed or {}),
+            dropped_states=frozenset(dropped or ()),
+            accept_foreign_output=options[recovery.ACCEPT_FOREIGN_OUTPUT],
+            accept_moved_directory=options[recovery.ACCEPT_MOVED_DIRECTORY],
         )
 
 

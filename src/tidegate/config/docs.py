@@ -36,6 +36,10 @@ The UI and REST show for each option whether its value comes from the file (`fil
 (`-D`). Old names are still read, and the job's log says what they are called now. An unknown key is refused; the message names
 the nearest known one.
 
+A duration has a unit: `500 ms`, `10 s`, `5 min`, `1 h`, `1 day`. Under a key, a number without a unit is milliseconds, as in
+Flink. Arguments such as `tg.Checkpointing(interval=…)` and flags such as `--trigger` refuse such a number, except 0: write
+`"30 s"`, `"30 ms"` or `timedelta(seconds=30)`.
+
 Two defaults are not Flink's. `execution.checkpointing.externalized-checkpoint-retention`: a job is found again by its
 name, so cancelling it must not destroy its only checkpoint. `job.autoscaler.scaling.enabled`: the autoscaler recommends, and acts
 only if it is asked to. `execution.checkpointing.incremental` is off as in Flink; switch it on for large state.

@@ -8,7 +8,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
-from tidegate.core.durations import duration_ms, show_ms, size_bytes
+from tidegate.core.durations import duration_ms, option_ms, show_ms, size_bytes
 
 T = TypeVar("T")
 Check = Callable[[Any], str | None]
@@ -151,6 +151,17 @@ def _fields(text: str) -> dict[tuple[str, str], dict[str, str]]:
     return found
 
 
+def _states(text: str) -> tuple[tuple[str, str], ...]:
+    states: list[tuple[str, str]] = []
+    for each in text.split(","):
+        uid, slash, state = each.strip().rpartition("/")
+        if each.strip():
+            if not (uid and slash and state):
+                raise ValueError(f"must be states such as 'uid/state, uid/state', not {each.strip()!r}")
+            states.append((uid, state))
+    return tuple(states)
+
+
 def _show_pairs(pairs: dict[str, str]) -> str:
     return ", ".join(f"{old}={new}" for old, new in pairs.items())
 
@@ -161,7 +172,7 @@ def _show_fields(fields: dict[tuple[str, str], dict[str, str]]) -> str:
 
 
 DURATION: OptionType[int] = OptionType(
-    "duration", _number(duration_ms, "a duration such as '500 ms', '10 s' or '5 min'"), show_ms
+    "duration", _number(option_ms, "a duration such as '500 ms', '10 s' or '5 min'"), show_ms
 )
 SIZE: OptionType[int] = OptionType("memory size", _number(size_bytes, "a size such as '20 kb' or '8 mb'"), _show_size)
 INT: OptionType[int] = OptionType("int", _number(int, "a whole number"))
@@ -174,6 +185,9 @@ LIST: OptionType[tuple[str, ...]] = OptionType(
 )
 NAMED: OptionType[dict[str, str]] = OptionType(
     "map", _named, lambda named: ",".join(f"{name}:{value}" for name, value in named.items())
+)
+STATES: OptionType[tuple[tuple[str, str], ...]] = OptionType(
+    "list", _states, lambda states: ", ".join(f"{uid}/{state}" for uid, state in states)
 )
 FIELDS: OptionType[dict[tuple[str, str], dict[str, str]]] = OptionType("map", _fields, _show_fields)
 

@@ -20,7 +20,7 @@ from tidegate.core.redaction import redacted
 class Checkpointing:
     """How a job is checkpointed; what is left out has its default.
 
-    Each field stands for the option of that name below `execution.checkpointing.`, the last two for those below
+    Each field stands for the option of that name below `execution.checkpointing.`, the last three for those below
     `execution.state-recovery.`.
     `options` takes any other option by its key, also those of recovery, restarts and state.
     """
@@ -45,6 +45,8 @@ class Checkpointing:
     """Operators and sources that have another uid than in the snapshot that the job starts from: old to new."""
     renamed_fields: Mapping[tuple[str, str], Mapping[str, str]] | None = None
     """(uid, state) to fields inside its type that have another name than in that snapshot: old to new."""
+    drop_state: Sequence[tuple[str, str]] | None = None
+    """(uid, state) of what its operator does not declare any more, and the job starts without. (uid, `state:field`): a field."""
     options: Mapping[str, object] = field(default_factory=dict)
 
     def __new__(cls, **given: Any) -> Self:
@@ -108,7 +110,8 @@ def _no_such_field(name: str, known: Sequence[str]) -> str:
 def _text(name: str, option: Option[Any], value: object) -> str:
     if name in _DURATIONS:
         return f"{duration_ms(value)} ms"  # type: ignore[arg-type]
-    return option.kind.show(value) if isinstance(value, Mapping) else as_text(value)
+    # As their own text: a list or a map in code has no spelling that all options share.
+    return option.kind.show(value) if isinstance(value, Mapping | list | tuple) else as_text(value)
 
 
 FIELDS: dict[str, Option[Any]] = {
@@ -130,6 +133,7 @@ FIELDS: dict[str, Option[Any]] = {
     "backend": state.BACKEND,
     "map_uids": recovery.MAP_UIDS,
     "renamed_fields": recovery.RENAMED_FIELDS,
+    "drop_state": recovery.DROP_STATE,
 }
 """The option behind each field."""
 

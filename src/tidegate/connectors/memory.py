@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tidegate.connectors.sink import Committable, Committer, CommitterContext, SinkWriter, WriterContext
+from tidegate.connectors.sink import Committable, Committer, CommitterContext, SinkWriter, WriterContext, decoded
 from tidegate.core.guarantee import Guarantee
 from tidegate.core.ids import EpochId, Lineage, Slot
 from tidegate.graph.schema import Schema
@@ -41,6 +41,12 @@ class _IpcWriter:
         self._batches.clear()
 
 
+def _batches(payload: bytes) -> list[pa.RecordBatch]:
+    import pyarrow as pa
+
+    return list(pa.ipc.open_stream(payload))
+
+
 class _RowCommitter:
     def __init__(self, schema: Schema, deliver: Callable[[list[Any], EpochId], None]) -> None:
         self._schema = schema
@@ -48,8 +54,6 @@ class _RowCommitter:
         self._seen: dict[tuple[Lineage, Slot], EpochId] = {}
 
     def commit(self, requests: Sequence[Committable]) -> None:
-        import pyarrow as pa
-
         from tidegate.graph.columns import rows_of, struct_class
 
         row = struct_class(self._schema.fields)
@@ -59,7 +63,7 @@ class _RowCommitter:
             if seen is None or request.epoch > seen:
                 by_epoch.setdefault(request.epoch, []).append(request)
         for epoch, new in by_epoch.items():
-            batches = [batch for request in new for batch in pa.ipc.open_stream(request.payload)]
+            batches = [batch for request in new for batch in decoded(request, _batches)]
             self._deliver([found for batch in batches for found in rows_of(batch.columns, self._schema, row)], epoch)
             # Not earlier: if the function raises, it receives the rows again.
             self._seen |= {(request.lineage, request.slot): epoch for request in new}

@@ -17,6 +17,7 @@ import enum
 from collections.abc import Sequence
 
 from tidegate.core.errors import ConnectorError, TidegateError
+from tidegate.core.ids import EpochId, Slot, Uid, ordinal
 
 
 class CommitOutcome(enum.Enum):
@@ -43,6 +44,55 @@ class CommitRefused(ConnectorError):
     """The target does not take these rows, and will not until something is changed. None of them was published."""
 
     code = "COMMIT_REFUSED"
+
+
+class UntrustedOutput(CommitRefused):
+    """A snapshot carries output that no writer of the sink can have left there. Nothing of it was published."""
+
+    code = "UNTRUSTED_OUTPUT"
+
+    def __init__(self, sink: Uid, slot: Slot, epoch: EpochId, what: str) -> None:
+        self.sink = sink
+        self.slot = slot
+        self.epoch = epoch
+        super().__init__(
+            f"The output of epoch {epoch} and slot {slot} for sink {sink!r} {what}. No writer of this sink left that in the "
+            "checkpoint or savepoint, so nothing of it is published. Somebody else wrote or changed the snapshot: start from "
+            "one that you trust. If you know that the output is not needed, discard it: start once without the sink and "
+            "with -n (execution.state-recovery.ignore-unclaimed-state)."
+        )
+
+
+class ForeignOutput(CommitRefused):
+    """A target has output of the job that the job's checkpoint directory does not know."""
+
+    code = "FOREIGN_OUTPUT"
+
+    def __init__(self, sink: str, epochs: Sequence[EpochId], hides: bool = False) -> None:
+        """`hides`: output of this run waits, and the target would take it for published."""
+        self.sink = sink
+        self.epochs = tuple(sorted(epochs))
+        shown = ", ".join(f"epoch {epoch.number} of term {ordinal(epoch.term)}" for epoch in self.epochs[:3])
+        more = f" and {len(self.epochs) - 3} more" if len(self.epochs) > 3 else ""
+        if hides:
+            super().__init__(
+                f"The target of sink {sink!r} has output of this job, up to {shown}{more}, and would take output that waits in "
+                "this checkpoint directory for the same, although nobody has published it: two runs continued from the same "
+                "backup or copy, and the target has output of one and the directory that of the other. Nothing was changed. If "
+                "the other run is still active, stop this one. Otherwise start a new line of history with `--fresh -s "
+                "CHECKPOINT`, or discard the output that waits: start once without the sink and with -n "
+                "(execution.state-recovery.ignore-unclaimed-state)."
+            )
+            return
+        super().__init__(
+            f"The target of sink {sink!r} has output of this job, up to {shown}{more}, that the checkpoint directory does not "
+            "know. The directory was restored from an older backup, or it is a copy of one that is in use elsewhere. Nothing "
+            "was changed. If the job also runs elsewhere, stop this one. Otherwise choose how to continue: `--fresh -s "
+            "CHECKPOINT` starts a new line of history from here, and rows since that checkpoint are written again; or "
+            "--accept-foreign-output (execution.state-recovery.accept-foreign-output) continues this one, which also writes "
+            "them again, after what the target has. Output that waits is published as well. To see each "
+            "row once, first remove from the target what was written after the backup."
+        )
 
 
 class CommitInDoubt(ConnectorError):

@@ -8,21 +8,39 @@
    meanwhile removed what the first call published. Publishing must therefore leave a marker of (lineage, sink, slot)
    in the same step of the target. `tidegate.connectors.outcome` lists the possible outcomes. The sink's
    `publishes_in` determines where the committer runs.
-3. At the committer, if it has a method `sweep`: remove what discarded attempts left, and markers that are no longer needed.
+   A payload comes from a checkpoint or savepoint, which somebody else may have written. What is published, and where,
+   follows from the request and from the sink's own configuration: a payload that says anything else is refused
+   (`UntrustedOutput`), before anything is published.
+3. At the committer: a marker that the job's history does not know (`CommitterContext.check_marker`) is output of a lost
+   or a copied history. The committer refuses to publish. If it can list its markers (`Marking`), the job checks them
+   before it starts.
+4. At the committer, if it has a method `sweep`: remove what discarded attempts left, and markers that are no longer needed.
+5. At the cleaner, if the sink creates one (`CleansUp`): find and end what a lineage has left in the target that no job
+   continues. `tidegate cleanup` uses it.
 
 `tidegate.testing.sink_contract` tests all of this for any sink.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
-from tidegate.connectors.outcome import CommitInDoubt, CommitOutcome, CommitRefused, RetryLater
+from msgspec import MsgspecError
+
+from tidegate.connectors.outcome import (
+    CommitInDoubt,
+    CommitOutcome,
+    CommitRefused,
+    ForeignOutput,
+    RetryLater,
+    UntrustedOutput,
+)
 from tidegate.core.errors import GraphError
 from tidegate.core.guarantee import Guarantee
+from tidegate.core.history import History
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, Uid
 from tidegate.graph.schema import Schema
 
@@ -30,6 +48,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
+    "Checking",
+    "CleansUp",
     "CommitInDoubt",
     "CommitOutcome",
     "CommitRefused",
@@ -37,7 +57,11 @@ __all__ = [
     "Committable",
     "Committer",
     "CommitterContext",
+    "ForeignOutput",
     "Guarantee",
+    "LeftOutput",
+    "Marking",
+    "OutputCleaner",
     "PublishesIn",
     "RetryLater",
     "Settled",
@@ -45,22 +69,28 @@ __all__ = [
     "SinkWriter",
     "Staging",
     "Sweeping",
+    "UntrustedOutput",
     "WriterContext",
     "calls_of",
+    "decoded",
     "prepare",
     "publishes_in",
     "publishes_small_in_driver",
+    "untrusted",
 ]
 
 PublishesIn: TypeAlias = Literal["task", "driver"]
 Request = TypeVar("Request")
+Payload = TypeVar("Payload")
 
 
 class Staging(Protocol):
-    """Where rows wait until their checkpoint is complete: in the job's storage or, without one, in the committable."""
+    """Where rows wait until their checkpoint is complete: in the job's storage or, without one or if they are few, in the
+    committable."""
 
     def put(self, data: bytes) -> str:
-        """Store some bytes durably. Returns a token by which the committer reads them (`CommitterContext.read`)."""
+        """Keep some bytes until then. Returns a token by which the committer reads them (`CommitterContext.read`), and which must
+        be part of what `prepare_commit` returns."""
         ...
 
 
@@ -75,15 +105,6 @@ class WriterContext:
     attempt: AttemptId
     schema: Schema
     staging: Staging = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class CommitterContext:
-    """Identifies a committer."""
-
-    schema: Schema
-    read: Callable[[str], bytes] = field(repr=False)
-    """Returns what a writer staged, verified."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,10 +126,81 @@ CommitRequest = Committable
 """Flink's name for what a committer is given."""
 
 
+def _accept_all(request: Committable, tokens: Sequence[str]) -> None:
+    """For a context without a job, whose tokens have no form of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitterContext:
+    """Identifies a committer."""
+
+    schema: Schema
+    read: Callable[[str], bytes] = field(repr=False)
+    """Returns what a writer staged, verified. Raises if the token names anything but staged rows of this sink."""
+    check_staged: Callable[[Committable, Sequence[str]], None] = field(default=_accept_all, repr=False)
+    """Raises `UntrustedOutput` unless each of these tokens names rows that were staged in the epoch of the request."""
+    history: Callable[[], History | None] = field(default=lambda: None, repr=False)
+    """Returns the line of history that the job continues. None: the job has no checkpoints, so there is nothing to compare."""
+
+    def check_marker(
+        self, lineage: Lineage, sink: Uid, marker: EpochId | None, waiting: Collection[EpochId] = ()
+    ) -> None:
+        """Raise `ForeignOutput` if a marker in the target is not of the job's history. A committer calls this with every marker
+        that it reads, before it skips or publishes a request because of it. `waiting` are the epochs of the requests that the
+        committer skips if the marker is not below them: a marker of another history must not hide them. A committer that asks
+        `covers` about each request needs no such list."""
+        if marker is None:
+            return
+        history = self.history()
+        known = _NO_HISTORY if history is None else history
+        if any(known.hides(marker, epoch) for epoch in waiting):
+            raise ForeignOutput(sink, [marker], hides=True)
+        if not self.knows(lineage, marker):
+            raise ForeignOutput(sink, [marker])
+
+    def knows(self, lineage: Lineage, marker: EpochId | None) -> bool:
+        """Return whether a marker in the target is of the job's history. A committer does not sweep next to another one."""
+        history = self.history()
+        return marker is None or history is None or history.knows(lineage, marker)
+
+    def covers(self, lineage: Lineage, sink: Uid, marker: EpochId | None, epoch: EpochId) -> bool:
+        """Return whether a marker in the target says that output of this epoch was published. Raises `ForeignOutput` if the
+        marker is not of the job's history.
+
+        A marker of another history that the user has accepted, or that an abandoned lineage has, covers nothing of this one:
+        the output is published, and its own marker replaces the other one, even if that has a greater number.
+        """
+        if marker is None:
+            return False
+        history = self.history()
+        known = _NO_HISTORY if history is None else history
+        # Moved back from a marker of its own, the target would not know any more what was published up to there.
+        hidden = known.is_own(marker.term) and known.hides(marker, epoch)
+        self.check_marker(lineage, sink, marker, [epoch] if hidden else ())
+        return known.covers(marker, epoch)
+
+
+_NO_HISTORY = History(Lineage(""), ())
+"""Of a job without checkpoints: markers are compared with each other only."""
+
+
+def untrusted(request: Committable, what: str) -> UntrustedOutput:
+    """Return the error for a request whose payload no writer returned. `what` continues "the output of … for sink …"."""
+    return UntrustedOutput(request.sink, request.slot, request.epoch, what)
+
+
+def decoded(request: Committable, decode: Callable[[bytes], Payload]) -> Payload:
+    """Decode the payload of a request. Raises `UntrustedOutput` if it is none: a repeat would fail again."""
+    try:
+        return decode(request.payload)
+    except (ValueError, TypeError, LookupError, RecursionError, MsgspecError) as error:
+        raise untrusted(request, f"has a payload that cannot be read ({type(error).__name__})") from error
+
+
 class SinkWriter(Protocol):
     """Writes the rows of one slot and epoch, in the task. What it writes stays hidden until its committer publishes it."""
 
-    def write(self, batch: pa.RecordBatch) -> None:
+    def write(self, batch: pa.RecordBatch, /) -> None:
         """Stage rows that were checked against the sink's schema."""
         ...
 
@@ -139,7 +231,7 @@ class Committer(Protocol):
     accepted is not sent again after a failure.
     """
 
-    def commit(self, requests: Sequence[Committable]) -> Sequence[CommitOutcome] | None:
+    def commit(self, requests: Sequence[Committable], /) -> Sequence[CommitOutcome] | None:
         """Publish requests of any number of slots and epochs, each with its marker, in as few transactions as the target
         allows. They are sorted by (epoch, slot), and none may become visible after one of a later epoch. Requests that a
         marker already covers are skipped.
@@ -172,8 +264,75 @@ class Settled:
 class Sweeping(Protocol):
     """A committer whose writers leave orphans when their attempt is discarded."""
 
-    def sweep(self, settled: Settled) -> None:
+    def sweep(self, settled: Settled, /) -> None:
         """Remove orphans and markers that `settled` covers, and nothing else. May be repeated; may leave some."""
+        ...
+
+
+@runtime_checkable
+class Marking(Protocol):
+    """A committer that can list the markers in its target."""
+
+    def markers(self, lineage: Lineage, sink: Uid, /) -> Collection[EpochId]:
+        """Return the last epoch of each marker of this lineage and sink, in any order. Changes nothing in the target. A
+        target that cannot be reached raises what `commit` raises; its markers are checked at the first commit."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOutput:
+    """Something in a target that no reader sees: staged for a commit, or by an attempt that was discarded."""
+
+    kind: str
+    """For people: `prepared transaction`, `hidden file`."""
+    name: str
+    """For people, where it is in the target."""
+    handle: str
+    """What the cleaner needs to end it."""
+    epoch: EpochId | None = None
+    at_ms: int | None = None
+    """When it was written. None: the target does not tell."""
+    size_bytes: int | None = None
+
+
+class OutputCleaner(Protocol):
+    """Finds and ends what a lineage has left in a target. Who calls it knows that no job continues the lineage."""
+
+    def find(self, lineage: Lineage, sink: Uid, /) -> Iterable[LeftOutput]:
+        """Yield what this lineage and sink have left, and nothing of any other. Changes nothing in the target, and does not
+        create it. Anything that was ever published is not left."""
+        ...
+
+    def end(self, left: Sequence[LeftOutput], /) -> None:
+        """Remove what `find` yielded, for good. What is gone already is skipped; after an error some of it is left.
+
+        Markers that say what was published stay. If the lineage comes back all the same, out of a backup, its committer must
+        not take what was removed for published: it raises.
+        """
+        ...
+
+
+@runtime_checkable
+class CleansUp(Protocol):
+    """A sink whose writers or committers leave something in the target if the job never starts again."""
+
+    def create_cleaner(self) -> OutputCleaner:
+        """Create the object that finds and ends it. Like all methods of a sink, it opens nothing before it is used."""
+        ...
+
+
+@runtime_checkable
+class Checking(Protocol):
+    """A committer that can tell before a job starts that its target will not take output."""
+
+    def check_target(self) -> None:
+        """Check what cannot pass by itself: credentials, and that the database, table, topic or bucket exists. Raise an error of
+        ours that is not retryable, such as `CommitRefused`, and name the address and the user in it, never a password. Anything
+        else that is raised means that the target cannot be reached now: output waits for it. Takes seconds at most, may be
+        repeated, and changes nothing that readers see.
+
+        The driver calls it at each start. It ends the start of a job that has completed no checkpoint yet; later, output waits
+        as it does when a commit fails."""
         ...
 
 
@@ -194,11 +353,11 @@ class Sink(Protocol):
         """What readers of the target can rely on, if the job takes checkpoints."""
         ...
 
-    def create_writer(self, context: WriterContext) -> SinkWriter:
+    def create_writer(self, context: WriterContext, /) -> SinkWriter:
         """Create the writer of one slot and epoch, in the task."""
         ...
 
-    def create_committer(self, context: CommitterContext) -> Committer:
+    def create_committer(self, context: CommitterContext, /) -> Committer:
         """Create the object that publishes what writers have written."""
         ...
 

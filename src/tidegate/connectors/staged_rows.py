@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tidegate.connectors.sink import Committable, CommitterContext, WriterContext
+from tidegate.connectors.sink import Committable, CommitterContext, WriterContext, decoded, untrusted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,6 +26,9 @@ class StagedRows(msgspec.Struct, frozen=True):
 
     tokens: tuple[str, ...]
     rows: int
+
+
+_decode = msgspec.json.Decoder(StagedRows).decode
 
 
 class RowStager:
@@ -71,5 +74,9 @@ def read_batches(request: Committable, context: CommitterContext) -> Iterator[pa
     """The rows of a committable, chunk by chunk, in the order in which they were written."""
     import pyarrow as pa
 
-    for token in msgspec.json.decode(request.payload, type=StagedRows).tokens:
+    staged = decoded(request, _decode)
+    if not staged.tokens:
+        raise untrusted(request, "names no rows")
+    context.check_staged(request, staged.tokens)
+    for token in staged.tokens:
         yield from pa.ipc.open_stream(context.read(token))

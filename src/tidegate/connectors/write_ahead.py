@@ -1,7 +1,8 @@
 """A sink for any target: rows wait in the job's storage, and a user function receives them
 once their checkpoint is complete.
 
-1. In the task: rows are staged in the job's storage. A discarded attempt leaves objects that clean-up removes.
+1. In the task: rows are staged in the job's storage, or in the committable if they are few. A discarded attempt leaves
+   objects that clean-up removes.
 2. After the checkpoint is complete, in a task or in the driver: `function(rows, token)`, in epoch order. If it raises, or
    the process dies before its return is recorded, it is called again with the same rows and an equal token.
 """
@@ -43,7 +44,7 @@ class CommitToken:
     epoch: EpochId
 
     def __str__(self) -> str:
-        return f"{self.lineage}/{self.sink}/{self.slot}/{self.epoch}"
+        return f"{self.lineage}/{self.sink}/{self.slot}/{self.epoch.name}"
 
 
 @dataclass(frozen=True)

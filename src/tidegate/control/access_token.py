@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
+from tidegate.control.addresses import WILDCARDS, plain_host
 from tidegate.core.errors import PreconditionFailed
 
 VARIABLE = "TIDEGATE_TOKEN"
@@ -25,8 +26,6 @@ DIRECTORY_VARIABLE = "TIDEGATE_TOKEN_DIR"
 
 _PRINTABLE = re.compile(r"[\x21-\x7e]+")
 _LONGEST = 4096
-_WILDCARDS = {"0.0.0.0": ("127.0.0.1",), "::": ("::1", "127.0.0.1"), "": ("127.0.0.1",)}
-"""Addresses that nobody connects to, and those by which this machine reaches a server that listens on them."""
 
 
 def new_token() -> str:
@@ -105,11 +104,16 @@ def _directories() -> list[Path]:
 
 
 def _reached_by(host: str) -> tuple[str, ...]:
-    return _WILDCARDS.get(host, (host,))
+    """The addresses by which this machine reaches a server that listens there."""
+    name = plain_host(host)
+    if name not in WILDCARDS:
+        return (name,)
+    return tuple(dict.fromkeys((WILDCARDS[name], "127.0.0.1")))
 
 
 def _name(host: str, port: int) -> str:
-    plain = "127.0.0.1" if host.lower() == "localhost" else host.lower()
+    name = plain_host(host)
+    plain = "127.0.0.1" if name == "localhost" else name
     return quote(f"{socket.gethostname()}_{plain}_{port}.token", safe="")
 
 

@@ -21,6 +21,8 @@ _SLOW_EPOCH_S = 2.0
 _FILES_IN_METADATA = 60
 """A longer list of files is an object of its own."""
 _INLINE_BYTES = 20 * 1024
+_STAGED_CHUNK_BYTES = 16 << 20
+"""A task stores the rows for one sink and epoch in objects of this size."""
 _HOT_KEYS, _HOT_ROWS = 0.2, 0.8
 
 MEASURED_TASKS = 10_000
@@ -68,6 +70,16 @@ class Workload:
     parallelism: int | None = None
     priced: bool = True
     """Whether storage is an object store."""
+    staged_sinks: int = 1
+    """Sinks whose rows wait in the job's storage: Kafka, PostgreSQL, write-ahead functions."""
+    output_rows_per_s: float | None = None
+    """Rows for each of these sinks; None: as many as are read."""
+
+    @property
+    def staged_bytes_per_s(self) -> float:
+        """Of all these sinks together."""
+        rows = self.rows_per_s if self.output_rows_per_s is None else self.output_rows_per_s
+        return rows * self.row_bytes * self.staged_sinks
 
     def touched(self, seconds: float) -> float:
         """How many different keys have rows in an interval."""
@@ -114,7 +126,13 @@ class Capacity:
     checkpoint_s: float
     first_checkpoint_s: float
     requests: RequestCounts
-    """Of one checkpoint."""
+    """From one checkpoint to the next, with those of staged output."""
+    staged_bytes_per_s: float
+    """Output that waits for its checkpoint."""
+    staged_objects: float
+    """Objects of it, from one checkpoint to the next."""
+    inline_share: float
+    """The part of staged output that travels with acknowledgements and in metadata instead of storage."""
     requests_per_month: float
     request_cost_per_month: float
     storage_cost_per_month: float
@@ -143,6 +161,16 @@ class _Size:
 
 
 @dataclass(frozen=True, slots=True)
+class _Staged:
+    """Output that waits for its checkpoint."""
+
+    objects: float
+    inline_share: float
+    inline_bytes: float
+    """In the metadata of a checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Uploads:
     """What checkpoints store."""
 
@@ -163,7 +191,8 @@ def capacity(work: Workload, constants: Constants | None = None) -> Capacity:
     slots, executors = size.parallelism, size.executors
     tasks = slots * work.levels
     per_slot, per_executor = work.state_bytes / slots, work.state_bytes / executors
-    requests = _requests(work, c, slots, uploads)
+    staged = _staged(work, c, slots)
+    requests = _requests(work, c, slots, uploads, staged)
     line = min(work.uplink_bytes_per_s, c.upload_speed * MB * work.cores_per_executor)
     writes_per_slot = _objects_per_slot(c, uploads.checkpoint_bytes / slots)
     driver_cpu_s = c.driver_cpu / 1e6 * tasks
@@ -201,7 +230,7 @@ def capacity(work: Workload, constants: Constants | None = None) -> Capacity:
         + c.driver_memory * MB * max(1.0, tasks / MEASURED_TASKS)
         + c.first_checkpoint_memory * objects,
         driver_cpu_s=driver_cpu_s,
-        metadata_bytes=c.metadata_size * tasks,
+        metadata_bytes=c.metadata_size * tasks + staged.inline_bytes,
         changed_bytes=uploads.changed_bytes,
         upload_bytes=uploads.checkpoint_bytes,
         background_bytes_per_s=uploads.background_bytes_per_s,
@@ -210,6 +239,9 @@ def capacity(work: Workload, constants: Constants | None = None) -> Capacity:
         checkpoint_s=checkpoint_s,
         first_checkpoint_s=per_executor / line + per_slot / (c.part_size * MB) * c.request_latency + driver_cpu_s,
         requests=requests,
+        staged_bytes_per_s=work.staged_bytes_per_s,
+        staged_objects=staged.objects,
+        inline_share=staged.inline_share,
         requests_per_month=requests.total * _MONTH_S / work.interval_s,
         request_cost_per_month=cost * _MONTH_S / work.interval_s,
         storage_cost_per_month=30 * storage_cost_per_day(stored, c.prices) if work.priced else 0.0,
@@ -278,8 +310,25 @@ def _uploads(work: Workload, c: Constants) -> _Uploads:
     return _Uploads(changed, changes_per_s * work.interval_s, whole / work.materialize_s, applied)
 
 
-def _requests(work: Workload, c: Constants, slots: int, uploads: _Uploads) -> RequestCounts:
-    """Of one checkpoint, with its share of what is stored in the background."""
+def _staged(work: Workload, c: Constants, slots: int) -> _Staged:
+    """Return how the rows of one interval wait: each task has some for each sink in every epoch."""
+    epochs = work.interval_s / work.epoch_s
+    parts = slots * work.staged_sinks * epochs
+    bytes_per_task = work.staged_bytes_per_s * work.epoch_s / slots
+    if not parts or not bytes_per_task:
+        return _Staged(0.0, 1.0, 0.0)
+    token = bytes_per_task * c.inline_growth + work.staged_sinks * c.staged_overhead
+    fits = token <= c.inline_output * 1024
+    # The rows of an interval wait, and those of the epochs until they are published.
+    waiting = token * slots * (epochs + 1)
+    share = min(1.0, c.inline_output_total * (1 << 20) / waiting) if fits else 0.0
+    chunks = max(1.0, bytes_per_task / work.staged_sinks / _STAGED_CHUNK_BYTES)
+    return _Staged((1 - share) * parts * chunks, share, share * waiting * 4 / 3)
+
+
+def _requests(work: Workload, c: Constants, slots: int, uploads: _Uploads, staged: _Staged) -> RequestCounts:
+    """Of one checkpoint, with its share of what is stored in the background and of staged output, which is written once, read
+    once and deleted."""
     part = c.part_size * MB
     stored = slots * _objects_per_slot(c, uploads.checkpoint_bytes / slots)
     stored += uploads.background_bytes_per_s * work.interval_s / part
@@ -287,11 +336,14 @@ def _requests(work: Workload, c: Constants, slots: int, uploads: _Uploads) -> Re
     acks = slots * work.levels if work.epoch_s > _SLOW_EPOCH_S else 0
     driver = c.driver_requests
     return RequestCounts(
-        writes=math.ceil(stored + lists + acks + min(driver, 2)),
+        writes=math.ceil(stored + lists + acks + staged.objects + min(driver, 2)),
         lists=math.ceil(max(0.0, driver - 2) + 2 * math.ceil(acks / NAMES_PER_REQUEST)),
-        reads=acks,
-        deletes=math.ceil((stored + lists + acks) / NAMES_PER_REQUEST) + 1,
-        written_bytes=math.ceil(uploads.per_second(work.interval_s) * work.interval_s),
+        reads=math.ceil(acks + staged.objects),
+        deletes=math.ceil((stored + lists + acks + staged.objects) / NAMES_PER_REQUEST) + 1,
+        written_bytes=math.ceil(
+            (uploads.per_second(work.interval_s) + (1 - staged.inline_share) * work.staged_bytes_per_s)
+            * work.interval_s
+        ),
     )
 
 

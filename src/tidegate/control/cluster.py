@@ -53,7 +53,7 @@ class ClusterView:
             [
                 TaskManagerInfo(
                     id=host,
-                    path=host,
+                    path=found[-1][1].host_name or host,
                     time_since_last_heartbeat=max(
                         (job.epochs[-1].ended_ms for job, _ in found if job.epochs), default=None
                     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -23,6 +24,10 @@ _BATCH = 16_384
 _LOOK_EVERY = 256
 """How many entries pass between two looks at the clock."""
 _FIELDS = ("operator", "state", "key_group", "key", "namespace", "map_key", "position", "value", "renewed")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+"""A cell that begins with one of these is a formula for spreadsheets, and runs when the file is opened. A key or a value
+may come from anyone. Full-width forms are taken for the same by some of them."""
+_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 
 
 class UnknownFormat(ControlError):
@@ -129,7 +134,16 @@ def _csv(path: Path, layout: StateLayout, entries: Iterable[StateEntry]) -> int:
 
 def _cell(part: Any) -> Any:
     plain = jsonable(part)
-    return "" if plain is None else plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
+    if plain is None:
+        return ""
+    return _neutralized(plain) if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
+
+
+def _neutralized(text: str) -> str:
+    """Put a quote before a text that a spreadsheet would take for a formula. Numbers that are stored as text stay numbers."""
+    if not text.startswith(_FORMULA):
+        return text
+    return text if _NUMBER.fullmatch(text) else f"'{text}"
 
 
 _WRITERS: dict[str, Callable[[Path, StateLayout, Iterator[StateEntry]], int]] = {

@@ -6,7 +6,7 @@ import importlib.util
 import inspect
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -49,20 +49,22 @@ def checkpoint_of(path: str) -> Checkpointing | str | None:
     return found
 
 
-def load_job(path: str, spark: Any = None) -> Job:
+def load_job(path: str, spark: Any = None, before_spark: Callable[[], None] = lambda: None) -> Job:
     """The job that a file declares: its only `Job`, or what `build()` or `build(spark)` returns.
 
-    Only for a `build(spark)` is a Spark session made, unless one is given.
+    Only for a `build(spark)` is a Spark session made, unless one is given. `before_spark` is called when the file is imported,
+    and before its `build`.
     """
     loading = LOADED_FILE.set(path)
     try:
-        return _loaded(path, spark)
+        return _loaded(path, spark, before_spark)
     finally:
         LOADED_FILE.reset(loading)
 
 
-def _loaded(path: str, spark: Any) -> Job:
+def _loaded(path: str, spark: Any, before_spark: Callable[[], None]) -> Job:
     module = _imported(Path(path))
+    before_spark()
     build = getattr(module, "build", None)
     if callable(build):
         job = build(*_arguments(build, path, spark))
@@ -80,9 +82,10 @@ def _loaded(path: str, spark: Any) -> Job:
 
 def declared(
     job: Job, snapshot: CheckpointMetadata, uids: Mapping[str, str] | None = None,
-    renames: Mapping[tuple[str, str], Mapping[str, str]] | None = None,
+    renames: Mapping[tuple[str, str], Mapping[str, str]] | None = None, drops: Collection[tuple[str, str]] = (),
 ) -> JobNow:  # fmt: skip
-    """What a job declares, in the words of a snapshot. Its states are numbered on from those of `snapshot`."""
+    """What a job declares, in the words of a snapshot. Its states are numbered on from those of `snapshot`, which is in the
+    names of the job: see `carried_over`."""
     graph = job.graph()
     known = {(number.uid, number.name): number.id for number in snapshot.state_numbers}
     numbers = state_ids.assign(known, operators.declared(graph))
@@ -94,6 +97,7 @@ def declared(
         max_parallelism=job.max_parallelism,
         uids=uids or {},
         renames=renames or {},
+        drops=drops,
     )
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tidegate.checkpoint.metadata import SnapshotKind
 from tidegate.checkpoint.statistics import StatisticsReport
 from tidegate.control.export import TooLargeToExport, export_state
 from tidegate.control.job_errors import NotFound, NotPossible
@@ -21,34 +22,43 @@ from tidegate.control.messages.state import (
     StateOverview,
 )
 from tidegate.control.state_view import first_entries, look_up, state_overview
-from tidegate.control.stored_jobs import StoredJob
+from tidegate.control.stored_jobs import UNREADABLE, StoredJob
 from tidegate.core.errors import TidegateError
 from tidegate.core.redaction import redacted
-from tidegate.savepoint.snapshot import StoredSnapshot
+from tidegate.savepoint.snapshot import StoredSnapshot, location
 from tidegate.savepoint.verify import verify
+from tidegate.storage import open_storage
 
 CHECK_S = 15.0
 EXPORT_S = 15.0
 """A server closes a connection that it has not answered for thirty seconds."""
 EXPORT_BYTES = 256 << 20
 """The largest state that is exported by a request: size of the files of its level."""
+MOST_SAVEPOINTS = 50
+"""Folders of the savepoint directory that are looked at."""
 _EXPORTING = threading.Lock()
 
 
 class JobSnapshots:
-    """The retained checkpoints of a job, savepoints that it was given, and those that its last run took and that exist.
+    """The retained checkpoints of a job, savepoints that it was given, those that its last run took and that exist, and those
+    in its savepoint directory, whichever run took them.
 
-    `statistics` are those of the last run; `show_values`: whether answers contain keys and values.
+    `statistics` are those of the last run; `savepoint_dir` is where its savepoints go; `show_values`: whether answers contain
+    keys and values.
     """
 
-    def __init__(self, job: StoredJob, statistics: StatisticsReport | None, show_values: bool) -> None:
-        self._job, self._show_values = job, show_values
+    def __init__(
+        self, job: StoredJob, statistics: StatisticsReport | None, savepoint_dir: str | None, show_values: bool
+    ) -> None:
+        self._job = job
+        self._savepoint_dir = savepoint_dir
+        self._show_values = show_values
         history = () if statistics is None else statistics.history
         self._savepoints = [each.external_path for each in history if each.is_savepoint and each.external_path]
 
     def listed(self) -> SnapshotList:
         """All of them, newest first."""
-        retained = list(self._job.snapshots())
+        retained, _ = self._job.readable_snapshots()
         lines = [_line(snapshot, ref.claimed, ref == self._job.newest.base) for ref, snapshot in retained]
         known = {snapshot.url for _, snapshot in retained}
         lines += [_line(each) for each in self._taken() if each.url not in known]
@@ -98,17 +108,39 @@ class JobSnapshots:
             if newest is None:
                 raise NotFound("The job has no checkpoint yet.")
             return newest[1]
-        for snapshot in (*(each for _, each in self._job.snapshots()), *self._taken()):
+        for snapshot in (*(each for _, each in self._job.readable_snapshots()[0]), *self._taken()):
             if path in (snapshot.url, redacted(snapshot.url)):
                 return snapshot
         raise NotFound(f"{path} is not a retained checkpoint or a savepoint of this job.")
 
     def _taken(self) -> list[StoredSnapshot]:
-        found = []
-        for path in self._savepoints:
+        """The savepoints of the job that exist."""
+        found: dict[str, StoredSnapshot] = {}
+        # The record of a run may be a stranger's, too.
+        for path in filter(self._job.may_open, self._savepoints):
             with contextlib.suppress(TidegateError):
-                found.append(StoredSnapshot.open(path))
-        return found
+                found[path] = StoredSnapshot.open(path)
+        for path in self._in_directory():
+            with contextlib.suppress(*UNREADABLE):
+                snapshot = found[path] if path in found else StoredSnapshot.open(path)
+                if snapshot.metadata.kind is SnapshotKind.SAVEPOINT and snapshot.metadata.job == self._job.name:
+                    found[path] = snapshot
+        return list(found.values())
+
+    def _in_directory(self) -> list[str]:
+        """The folders of the savepoint directory. Nothing is read of a directory in another store than the job's."""
+        directory = self._savepoint_dir
+        if directory is None or not self._job.may_open(directory):
+            return []
+        try:
+            url = location(directory)
+            names = open_storage(url, confined=True).folders()
+        except UNREADABLE:
+            return []
+        # Each costs a request or two. Those that the job named itself come first.
+        own = f"savepoint-{self._job.newest.lineage[:6]}-"
+        names = sorted(names, key=lambda name: not name.startswith(own))[:MOST_SAVEPOINTS]
+        return [f"{url}/{name}" for name in names]
 
 
 def _line(snapshot: StoredSnapshot, claimed: bool = False, restart_from: bool = False) -> SnapshotLine:

@@ -45,6 +45,7 @@ from tidegate.core.redaction import redacted
 from tidegate.events.event import TERMINAL
 from tidegate.metrics.metric import Sample
 from tidegate.runtime.driver.autoscaling import Autoscaler
+from tidegate.runtime.driver.health import answers, end_text, rates
 from tidegate.runtime.driver.run_report import FailureLine, RunReport
 
 _ROW = re.compile(r"^(  (?:row|key):  ).*$", re.MULTILINE)
@@ -162,6 +163,9 @@ class ReportedJob(ABC):
         return found | {
             "now_ms": now_ms,
             "live": self.live,
+            "end_text": end_text(report),
+            "answers": answers(report, now_ms),
+            "rates": rates(report, now_ms),
             "allows": {"actions": allows_actions and self.live, "values": self._show_values},
             "checkpoints": None if checkpoints is None else checkpointing_statistics(checkpoints, REMEMBERED),
             "failures": [self._told(failure) for failure in report.failures],
@@ -208,7 +212,10 @@ class ReportedJob(ABC):
         job = self.stored()
         if job is None:
             raise NotFound("Checkpointing was not enabled for this job, so no state of it is stored.")
-        return JobSnapshots(job, self.report().checkpoints, self._show_values)
+        report = self.report()
+        config = report.checkpoint_config
+        savepoint_dir = None if config is None else config.savepoint_dir
+        return JobSnapshots(job, report.checkpoints, savepoint_dir, self._show_values)
 
 
 def _statistics(report: RunReport) -> StatisticsReport:

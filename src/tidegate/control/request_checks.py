@@ -19,6 +19,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tidegate.control.addresses import WILDCARDS, plain_host
 from tidegate.control.messages.operation import ErrorResponseBody
 
 MAX_BODY_BYTES = 1 << 20
@@ -46,9 +47,10 @@ class AllowedHosts:
     @staticmethod
     def of(bound: str, configured: Iterable[str] = ()) -> AllowedHosts:
         """Loopback, the address that the server listens on, and the configured ones. On all interfaces: this machine."""
-        listed = frozenset(name.strip().lower().rstrip(".").strip("[]") for name in configured if name.strip())
-        everywhere = bound in ("", "0.0.0.0", "::")
-        own = {socket.gethostname().lower()} if everywhere else {bound.lower()}
+        listed = frozenset(plain_host(name.strip().rstrip(".")) for name in configured if name.strip())
+        host = plain_host(bound)
+        everywhere = host in WILDCARDS
+        own = {socket.gethostname().lower()} if everywhere else {host}
         return AllowedHosts(frozenset({"localhost", *own, *listed}), listed, everywhere)
 
     def admits(self, host: str) -> bool:
@@ -66,7 +68,7 @@ class AllowedHosts:
 
 def _name(host: str) -> str | None:
     match = _HOST.fullmatch(host)
-    return None if match is None else match["name"].lower().rstrip(".").strip("[]")
+    return None if match is None else plain_host(match["name"].rstrip("."))
 
 
 def _is_address(name: str, any_address: bool) -> bool:

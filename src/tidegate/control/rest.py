@@ -6,6 +6,7 @@ Who may call is decided in `request_checks`, and what callers can hold in `conne
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
 import socket
@@ -23,6 +24,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 
 from tidegate.control.access_token import TokenFile, given_token, new_token
+from tidegate.control.addresses import host_and_port, plain_host
 from tidegate.control.job_errors import NotFound, NotPossible
 from tidegate.control.messages.operation import ErrorResponseBody
 from tidegate.control.own_paths import ServedJobs, events, own_paths
@@ -97,8 +99,55 @@ def application(
     return Starlette(routes=[*ui_routes(), *routes, Mount("/v1", routes=routes)], middleware=[checks])
 
 
+DEFAULT_PORT = 8081
+_LAST_DEFAULT = DEFAULT_PORT + 99
+"""A default port that is taken moves on, at most to this one."""
+
+
+def listen(host: str = LOOPBACK, port: int | None = None) -> socket.socket:
+    """Take the port of a server, before anything that takes long: its callers wait until the server has started. 0 is any free
+    port, None the default port, or the next free one after it. Raises `PreconditionFailed` if the port is taken.
+    """
+    first, last = (DEFAULT_PORT, _LAST_DEFAULT) if port is None else (port, port)
+    for candidate in range(first, last + 1):
+        try:
+            found = _bound(host, candidate)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE and candidate < last:
+                continue
+            address = host_and_port(plain_host(host), candidate)
+            raise PreconditionFailed(
+                f"REST cannot listen on {address} ({error}). Choose another rest.port; 0 is any."
+            ) from None
+        if candidate != first:
+            address = host_and_port(plain_host(host), candidate)
+            log.warning("port %d is taken, so REST listens on %s; commands need -m %s", first, address, address)
+        return found
+    raise AssertionError
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    host = plain_host(host)
+    is_ipv6 = ":" in host
+    made = socket.socket(socket.AF_INET6 if is_ipv6 else socket.AF_INET)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if is_ipv6:
+        # "::" means all addresses, also those of IPv4, whatever the default of the machine is.
+        made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    try:
+        made.bind((host, port))
+        # From here on a caller is kept waiting, not refused, until the server has started. A port that is bound and not
+        # listened on could be bound by others, too.
+        made.listen(128)
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
 class RestServer:
-    """Serves jobs until closed. `url` tells where; port 0 takes a free one.
+    """Serves jobs until closed. `url` tells where; port 0 takes a free one. `listening`: the socket of `listen`, which then
+    decides host and port.
 
     Every request must bear the token: `token`, else the variable TIDEGATE_TOKEN, else one that is made for this server and
     kept in `token_files`, which only this user can read. `allowed_hosts` are names that the server answers to besides its
@@ -108,6 +157,7 @@ class RestServer:
     def __init__(
         self, jobs: ServedJobs, *, host: str = LOOPBACK, port: int = 0, token: str | None = None,
         allowed_hosts: Iterable[str] = (), limits: ConnectionLimits | None = None, allow_actions: bool = False,
+        listening: socket.socket | None = None,
     ) -> None:  # fmt: skip
         import uvicorn
 
@@ -115,18 +165,10 @@ class RestServer:
 
         limits = limits or ConnectionLimits()
         chosen = given_token(token)
-        self._socket = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            self._socket.bind((host, port))
-        except OSError as error:
-            raise PreconditionFailed(
-                f"REST cannot listen on {host}:{port} ({error}). Choose another rest.port; 0 is any."
-            ) from None
-        # From here on a caller is kept waiting, not refused, until the server has started.
-        self._socket.listen(128)
+        host = plain_host(host)
+        self._socket = listening or listen(host, port)
         self.port: int = self._socket.getsockname()[1]
-        self.url = f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+        self.url = f"http://{host_and_port(host, self.port)}"
         self.token = chosen or new_token()
         self._jobs = jobs
         hosts = AllowedHosts.of(host, allowed_hosts)
@@ -185,29 +227,31 @@ class _Served:
 
     run: JobRun
     server: RestServer
-    address: tuple[str, int]
-    """As it was asked for: port 0 is any."""
+    address: tuple[str, int | None]
+    """As it was asked for: port 0 is any, None the default."""
 
 
 _served: list[_Served] = []
 
 
 def serve(
-    run: JobRun, *, host: str = LOOPBACK, port: int = 8081, token: str | None = None, allowed_hosts: Iterable[str] = (),
-    allow_actions: bool = False, show_values: bool = False,
+    run: JobRun, *, host: str = LOOPBACK, port: int | None = None, token: str | None = None,
+    allowed_hosts: Iterable[str] = (), allow_actions: bool = False, show_values: bool = False,
+    listening: socket.socket | None = None,
 ) -> RestServer:  # fmt: skip
     """Offer a running job over REST and in a browser: `tg.serve(job.start(…), port=0)`. Requests bear `server.token`, see
     `RestServer`; `server.ui_url` is the address for a browser. `allow_actions`: its pages may stop the job and take
     savepoints. `show_values`: they show keys and values of state. An earlier server of this process on the same port is closed
-    first if it serves the same run, or one that has ended.
+    first if it serves the same run, or one that has ended. Without a port it is 8081, or the next free one. `listening`: the
+    socket of `listen`, taken before the job was started.
     """
     for earlier in [each for each in _served if each.address == (host, port)]:
         if earlier.run.has_ended or (port != 0 and earlier.run is run):
             earlier.server.close()
             _served.remove(earlier)
     server = RestServer(
-        JobService(run, show_values), host=host, port=port, token=token, allowed_hosts=allowed_hosts,
-        allow_actions=allow_actions,
+        JobService(run, show_values), host=host, token=token, allowed_hosts=allowed_hosts, allow_actions=allow_actions,
+        listening=listening or listen(host, port),
     )  # fmt: skip
     _served.append(_Served(run, server, (host, port)))
     kept = f"; its token is in {server.token_files[0]}" if server.token_files else ""

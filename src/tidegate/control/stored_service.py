@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from dataclasses import replace
@@ -13,12 +14,14 @@ from tidegate.checkpoint.entry import RunOutcome
 from tidegate.checkpoint.statistics import CheckpointStats, CheckpointStatus, Counts, StatisticsReport
 from tidegate.control.job_errors import NotFound
 from tidegate.control.reported_job import ENDED, ReportedJob
-from tidegate.control.stored_jobs import StoredJob, jobs_in
+from tidegate.control.stored_jobs import UNREADABLE, StoredJob, jobs_in
 from tidegate.core.clock import SYSTEM_CLOCK
 from tidegate.core.processes import has_died
 from tidegate.graph.outline import Outline
 from tidegate.runtime.driver.run_recorder import EVERY_S, recorded_runs
-from tidegate.runtime.driver.run_report import RunReport
+from tidegate.runtime.driver.run_report import RunEnd, RunReport
+
+log = logging.getLogger("tidegate")
 
 _FRESH_S = 1.0
 """How long an answer is used again before storage is asked."""
@@ -31,6 +34,10 @@ _STATUSES = {
     RunOutcome.CANCELED: "CANCELED",
     RunOutcome.FAILED: "FAILED",
 }
+
+
+_ENDS = {RunOutcome.STOPPED: RunEnd.SAVEPOINT, RunOutcome.FINISHED: RunEnd.INPUT, RunOutcome.SUSPENDED: RunEnd.INPUT}
+"""What the log tells of a run whose record does not."""
 
 
 class StoredJobService(ReportedJob):
@@ -68,7 +75,8 @@ class StoredJobService(ReportedJob):
         outcome = job.newest.outcome
         if outcome is not None and job.newest.term >= report.term:
             status = report.status if report.status in ENDED else _STATUSES[outcome]
-            return replace(report, status=status, ended_ms=report.ended_ms or job.newest.at_ms)
+            end = report.end or _ENDS.get(outcome)
+            return replace(report, status=status, end=end, ended_ms=report.ended_ms or job.newest.at_ms)
         if report.status in ENDED or not self._is_gone(report):
             return report
         return replace(report, status="LOST", ended_ms=report.written_ms)
@@ -94,10 +102,11 @@ class StoredJobs:
         with self._lock:
             if time.monotonic() - self._read_s > _FRESH_S or not self._known:
                 found = {job.name: job for job in jobs_in(self._directory, **self._options)}
-                self._known = {
-                    name: self._known.get(name) or StoredJobService(job, self._show_values)
+                services = [
+                    self._known.get(name) or StoredJobService(job, self._show_values)
                     for name, job in sorted(found.items())
-                }
+                ]
+                self._known = {each.name: each for each in services if _is_readable(each)}
                 self._read_s = time.monotonic()
             return list(self._known.values())
 
@@ -108,9 +117,19 @@ class StoredJobs:
         raise NotFound(f"Job {job} not found in {self._directory}.")
 
 
+def _is_readable(service: StoredJobService) -> bool:
+    """A job that cannot be read must not hide the others, on a page that shows them all."""
+    try:
+        service.report()
+    except UNREADABLE as error:
+        log.warning("the job %r cannot be read: %s", service.name, error)
+        return False
+    return True
+
+
 def _without_record(job: StoredJob) -> RunReport:
     """What log and metadata tell of a job that was never recorded: its checkpoints, and little else."""
-    entry, snapshots = job.newest, [snapshot.metadata for _, snapshot in job.snapshots()]
+    entry, snapshots = job.newest, [snapshot.metadata for _, snapshot in job.readable_snapshots()[0]]
     newest = snapshots[-1] if snapshots else None
     history = tuple(
         CheckpointStats(

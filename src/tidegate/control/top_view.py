@@ -23,6 +23,7 @@ _STATUS_STYLES = {
 }  # fmt: skip
 _DONE = ("CANCELED", "FINISHED", "FAILED", "LOST")
 _MOST_SPANS = 10
+_MOST_STATES = 20
 _WIDE = 24
 """Characters of the bar that shows busy, idle and held."""
 
@@ -37,6 +38,7 @@ def frame(report: Report, most_tasks: int = 20, problem: str | None = None) -> R
     if problem is not None:
         parts.append(Text(visible(problem), style="bold red"))
     parts += [
+        *_answers(report),
         _section("Epochs", _epochs(report)),
         _section("Checkpoints", _checkpoints(report)),
         *_listed("Sources", ("source", "event-time lag", "rows waiting"), _sources(report), right=(1, 2)),
@@ -48,6 +50,10 @@ def frame(report: Report, most_tasks: int = 20, problem: str | None = None) -> R
             "Tasks, the busiest first",
             ("task", "busy, idle, held", "busy", "rows in", "rows out", "state", "memory", "host"),
             _tasks(report, most_tasks), right=(2, 3, 4, 5, 6),
+        ),
+        *_listed(
+            "States, the largest first (sizes are estimates)", ("operator", "state", "size", "share"), _states(report),
+            right=(2, 3),
         ),
         *_listed(
             "Parts of functions, the most time first",
@@ -62,7 +68,8 @@ def frame(report: Report, most_tasks: int = 20, problem: str | None = None) -> R
 
 def _headline(report: Report) -> Text:
     status, now, started = str(report.get("status")), report.get("now_ms"), report.get("started_ms")
-    line = Text.assemble((visible(str(report.get("job"))), "bold"), "  ", (status, _STATUS_STYLES.get(status, "bold")))
+    shown = visible(str(report.get("end_text") or status))
+    line = Text.assemble((visible(str(report.get("job"))), "bold"), "  ", (shown, _STATUS_STYLES.get(status, "bold")))
     if now is not None and started is not None:
         ended = report.get("ended_ms")
         line.append(f"  up {duration((ended or now) - started)}")
@@ -75,6 +82,32 @@ def _headline(report: Report) -> Text:
     return line
 
 
+_TONES = {"ok": ("●", "green"), "warn": ("▲", "yellow"), "bad": ("■", "bold red"), "none": ("○", "dim")}
+"""The web UI's shapes: told apart without colour."""
+
+
+def _answers(report: Report) -> Iterable[RenderableType]:
+    """The server's answers, with ages as of its report."""
+    now = report.get("now_ms")
+    lines = []
+    for each in report.get("answers") or ():
+        shape, style = _TONES.get(str(each.get("tone")), _TONES["none"])
+        answer = _age(now, each.get("answer_at_ms")) or str(each.get("answer") or "")
+        detail = f"{each.get('detail') or ''} {_age(now, each.get('at_ms'))}".strip()
+        lines.append(
+            Text.assemble(
+                (f"{each.get('question')!s:<16}", "dim"), (shape, style), " ", (visible(answer), style),
+                (f"  {visible(detail)}" if detail else "", "dim"),
+            )
+        )  # fmt: skip
+    if lines:
+        yield _section("Health", lines)
+
+
+def _age(now_ms: int | None, at_ms: int | None) -> str:
+    return "" if now_ms is None or at_ms is None else f"{duration(max(0, (now_ms - at_ms) // 1000 * 1000))} ago"
+
+
 def _epochs(report: Report) -> Iterable[Text]:
     epochs: Sequence[Mapping[str, Any]] = report.get("epochs") or ()
     if not epochs:
@@ -84,6 +117,8 @@ def _epochs(report: Report) -> Iterable[Text]:
     ms = max(1, last.get("duration_ms") or 0)
     text = f"{last.get('epoch')}: {last.get('rows_in', 0):,} rows in {duration(ms)}, {per_second(last)} rows/s"
     phases = ", ".join(f"{name} {duration(took)}" for name, took in (last.get("phases") or {}).items())
+    age = _age(report.get("now_ms"), last.get("ended_ms"))
+    text = f"{text}, ended {age}" if age else text
     yield Text(f"{text}  ({phases})" if phases else text)
     yield Text.assemble(("duration  ", "dim"), bars([each.get("duration_ms") or 0 for each in epochs]))
     yield Text.assemble(("rows/s    ", "dim"), bars([per_second_of(each) for each in epochs]))
@@ -144,10 +179,19 @@ def _tasks(report: Report, most: int) -> Iterable[tuple[str | Text, ...]]:
         yield (
             str(each["task"]), share_bar(each), f"{each.get('busy') or 0:.0%}", f"{each.get('rows_in') or 0:,}",
             f"{each.get('rows_out') or 0:,}", dash(each.get("state_bytes"), size), dash(each.get("resident_bytes"), size),
-            str(each.get("host") or "-"),
+            str(each.get("host_name") or each.get("host") or "-"),
         )  # fmt: skip
     if len(tasks) > most:
         yield (f"and {len(tasks) - most} more",)
+
+
+def _states(report: Report) -> Iterable[tuple[str, ...]]:
+    states: Sequence[Mapping[str, Any]] = report.get("states") or ()
+    whole = max(1, sum(each["bytes"] for each in states))
+    for each in states[:_MOST_STATES]:
+        yield str(each["operator"]), str(each["state"]), f"≈ {size(each['bytes'])}", f"{each['bytes'] / whole:.0%}"
+    if len(states) > _MOST_STATES:
+        yield (f"and {len(states) - _MOST_STATES} more",)
 
 
 def _spans(report: Report) -> Iterable[tuple[str, ...]]:

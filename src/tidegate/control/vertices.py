@@ -87,7 +87,13 @@ class Subtask:
 
     @property
     def host(self) -> str:
+        """Its id."""
         return _UNKNOWN_HOST if self.line is None else self.line.host
+
+    @property
+    def endpoint(self) -> str:
+        """The name of its host, as far as it is known."""
+        return self.host if self.line is None else self.line.host_name or self.line.host
 
     def figure(self, name: str) -> float:
         """One of `_FIGURES`."""
@@ -151,7 +157,7 @@ class JobVertices:
                     subtask=subtask.index,
                     status=self._state,
                     attempt=self._report.restarts,
-                    endpoint=subtask.host,
+                    endpoint=subtask.endpoint,
                     start_time=self._report.started_ms,
                     end_time=self._end_ms,
                     duration=self._duration_ms,
@@ -217,7 +223,7 @@ class JobVertices:
             subtasks=[
                 SubtaskTimeInfo(
                     subtask=subtask.index,
-                    endpoint=subtask.host,
+                    endpoint=subtask.endpoint,
                     duration=self._duration_ms,
                     timestamps=timestamps,
                 )
@@ -235,7 +241,7 @@ class JobVertices:
             now=self._report.written_ms,
             taskmanagers=[
                 VertexTaskManagerInfo(
-                    endpoint=host,
+                    endpoint=subtasks[-1].endpoint,
                     status=self._state,
                     start_time=self._report.started_ms,
                     end_time=self._end_ms,
@@ -257,7 +263,7 @@ class JobVertices:
             id=vertex.id,
             parallelism=self._parallelism(vertex),
             subtasks=[
-                SubtaskAccumulatorsInfo(subtask=each.index, attempt=self._report.restarts, endpoint=each.host)
+                SubtaskAccumulatorsInfo(subtask=each.index, attempt=self._report.restarts, endpoint=each.endpoint)
                 for each in self.subtasks(vertex)
             ],
         )

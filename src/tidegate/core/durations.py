@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from typing import Literal
+
+from tidegate.core.errors import GraphError
 
 _UNITS_MS: dict[str, float] = {
     "ns": 1e-6, "us": 1e-3, "µs": 1e-3,
@@ -25,19 +28,44 @@ _UNITS_BYTES = {
     )
     for unit in units
 }
+_NUMBER = re.compile(r"-?[0-9]*\.?[0-9]+(e[+-]?[0-9]+)?")
 _FORM = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zµ]*)\s*", re.IGNORECASE)
 
-Duration = timedelta | str | int
-"""A timedelta, a text such as `"10 s"`, or milliseconds."""
+Duration = timedelta | str | Literal[0]
+"""A timedelta, a text such as `"10 s"`, or 0. Other numbers have no unit."""
+
+_DURATIONS = "a duration such as '500 ms', '10 s', '5 min', '1 h' or '1 day'"
 
 
 def duration_ms(value: Duration) -> int:
-    """Convert a duration to milliseconds. Raises ValueError, listing the accepted forms, if it cannot be parsed."""
+    """Convert a duration that a user wrote in code or on the command line to milliseconds.
+
+    Raises ValueError, listing the accepted forms, if it cannot be parsed. A number without a unit is refused: 30 could be
+    meant as seconds, and as milliseconds it would be a very different job.
+    """
     if isinstance(value, timedelta):
         return round(value.total_seconds() * 1000)
-    if isinstance(value, int):
-        return value
-    return round(_scaled(value, _UNITS_MS, "a duration such as '500 ms', '10 s', '5 min', '1 h' or '1 day'"))
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(f"{value!r} is not {_DURATIONS}")
+    number = str(value).strip()
+    if not _NUMBER.fullmatch(number):
+        return option_ms(number)
+    if float(number) == 0:
+        return 0
+    raise ValueError(f"{value!r} has no unit. Write '{number} s' or '{number} ms'")
+
+
+def argument_ms(name: str, value: Duration) -> int:
+    """The same for an argument of a public method. Raises GraphError, which names the argument."""
+    try:
+        return duration_ms(value)
+    except ValueError as error:
+        raise GraphError(f"{name}={error}.") from None
+
+
+def option_ms(text: str) -> int:
+    """Convert the text of an option to milliseconds. A number without a unit is milliseconds, as in Flink's configuration."""
+    return round(_scaled(text, _UNITS_MS, _DURATIONS))
 
 
 def size_bytes(value: str | int) -> int:

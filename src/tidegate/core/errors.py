@@ -31,8 +31,9 @@ def help_line(code: str) -> str:
 
 
 def help_of_kind(kind: str) -> tuple[str, ...]:
-    """The same for the kind of a failure, which is a code in lower case, or `engine`: an error of Spark, say, has no code."""
-    return () if kind == "engine" else (help_line(kind.upper().replace("-", "_")),)
+    """The same for the kind of a failure, which is a code in lower case. `engine`, such as an error of Spark, and `driver-lost`
+    have no code."""
+    return () if kind in ("engine", "driver-lost") else (help_line(kind.upper().replace("-", "_")),)
 
 
 def with_help(error: TidegateError) -> str:
@@ -75,6 +76,11 @@ class EpochFailed(TidegateError):
 
     code = "EPOCH_FAILED"
     retryable = True
+
+    def __init__(self, message: str = "", *, session_ended: bool = False) -> None:
+        """`session_ended`: the Spark session, without which there are no epochs, has ended."""
+        super().__init__(message)
+        self.session_ended = session_ended
 
 
 class StateError(TidegateError):

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, ParamSpec, TextIO, TypeVar
 
-from tidegate.core.ids import EpochId
+from tidegate.core.ids import EpochId, ordinal
 from tidegate.core.redaction import redacted
 
 P = ParamSpec("P")
@@ -80,7 +80,7 @@ def _locate(record: logging.LogRecord) -> bool:
     at = None if context is None else context.epoch()
     job = said.setdefault("job", None if context is None else context.job)
     epoch = said.setdefault("epoch", None if at is None else str(at))
-    said.setdefault("term", None if at is None else at.term)
+    said.setdefault("term", None if at is None else ordinal(at.term))
     said["where"] = f"[{' '.join(str(each) for each in (job, epoch) if each)}] " if job else ""
     return True
 

@@ -234,7 +234,8 @@ class JobFailureEvent(JobEvent):
 
     NAME: ClassVar[str] = "JobFailureEvent"
     kind: str
-    """`user-code`, `state-lost`, `engine`, or the code of the error in lower case."""
+    """`user-code`, `state-lost`, `engine`, or the code of the error in lower case; `driver-lost` if the driver before this one
+    died."""
     message: str
     can_restart: bool
     checkpoint_id: int | None = None
@@ -259,6 +260,8 @@ class JobFailureEvent(JobEvent):
     def __str__(self) -> str:
         if not self.can_restart:
             return "\n".join((f"the job fails: {self.message}", *help_of_kind(self.kind)))
+        if self.kind == "driver-lost":
+            return self.message  # This run begins, and goes nowhere back.
         return f"the job goes back to checkpoint {self.checkpoint_id or '(none)'} in {self.delay_ms} ms: {self.message}"
 
 

@@ -21,22 +21,22 @@ class JobListener:
     and logged. When the job ends, it waits up to five seconds for its listeners.
     """
 
-    def on_epoch(self, event: EpochEvent) -> None:
+    def on_epoch(self, event: EpochEvent, /) -> None:
         """An epoch was accepted."""
 
-    def on_checkpoint(self, event: CheckpointEvent) -> None:
+    def on_checkpoint(self, event: CheckpointEvent, /) -> None:
         """A checkpoint or savepoint has completed or failed."""
 
-    def on_status_change(self, event: JobStatusChangeEvent) -> None:
+    def on_status_change(self, event: JobStatusChangeEvent, /) -> None:
         """The job has another status."""
 
-    def on_failure(self, event: JobFailureEvent) -> None:
+    def on_failure(self, event: JobFailureEvent, /) -> None:
         """A failure ended an attempt of the job, or the job."""
 
-    def on_rescale(self, event: RescaleEvent) -> None:
+    def on_rescale(self, event: RescaleEvent, /) -> None:
         """The job runs with another parallelism than the snapshot it was restored from."""
 
-    def on_initialization(self, event: JobInitializationEvent) -> None:
+    def on_initialization(self, event: JobInitializationEvent, /) -> None:
         """All tasks are ready, with their state restored."""
 
     def close(self) -> None:

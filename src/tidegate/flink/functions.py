@@ -42,7 +42,7 @@ class FlinkFunction(PortedFunction):
     state_descriptors: ClassVar[Sequence[StateDescriptor] | None] = None
     """The states of the function, for one whose `open` cannot be called where the job is declared."""
 
-    def open(self, runtime_context: Any) -> None:
+    def open(self, runtime_context: Any, /) -> None:
         """Ask for state: `self.total = runtime_context.get_state(ValueStateDescriptor("total", Types.DOUBLE()))`."""
 
     def close(self) -> None:
@@ -157,7 +157,7 @@ class FlinkWindowFunction(FlinkFunction, ProcessWindowFunction[Any, Any, Any], G
     """Sees all elements of a window, and the window without a context."""
 
     @abstractmethod
-    def apply(self, key: KEY, window: W, inputs: Iterable[IN]) -> Iterable[OUT]:
+    def apply(self, key: KEY, window: W, inputs: Iterable[IN], /) -> Iterable[OUT]:
         """The elements to emit."""
 
     def process(self, key: Any, context: Any, elements: Iterable[Any]) -> Iterable[Any]:

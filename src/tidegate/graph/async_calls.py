@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tidegate.core.durations import Duration, duration_ms, show_ms
+from tidegate.core.durations import Duration, argument_ms, show_ms
 from tidegate.core.errors import GraphError
 from tidegate.graph.retry import RetryStrategy
 
@@ -24,10 +24,7 @@ class AsyncCalls:
     @staticmethod
     def of(uid: str, *, timeout: Duration, capacity: int, ordered: bool, retry: RetryStrategy | None) -> AsyncCalls:
         """Check the user's choice; `uid` says in errors whose it is."""
-        try:
-            timeout_ms = duration_ms(timeout)
-        except ValueError as error:
-            raise GraphError(f"async_map {uid!r}: timeout: {error}.") from None
+        timeout_ms = argument_ms(f"async_map {uid!r}: timeout", timeout)
         if timeout_ms < 1:
             raise GraphError(f"async_map {uid!r}: timeout={timeout!r} is not positive. Give at least 1 ms.")
         if not isinstance(capacity, int) or isinstance(capacity, bool) or capacity < 1:

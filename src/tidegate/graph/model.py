@@ -6,7 +6,7 @@ runs. User functions are opaque objects here; only the runtime calls them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NewType
 
@@ -169,6 +169,8 @@ class Graph:
 
     job: str
     nodes: tuple[Node, ...]
+    renamed_uids: Mapping[Uid, tuple[str, ...]] = field(default_factory=dict)
+    """The uid of a source or an operator → the uids that it had before, the latest first."""
 
     def node(self, id: NodeId) -> Node:
         return self.nodes[id]

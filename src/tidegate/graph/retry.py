@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidegate.core.durations import Duration, duration_ms
+from tidegate.core.durations import Duration, argument_ms, duration_ms
 from tidegate.core.errors import GraphError
 
 IfException = Callable[[Exception], bool] | type[Exception] | tuple[type[Exception], ...]
@@ -90,10 +90,7 @@ class ExponentialBackoffDelayRetry(RetryStrategy):
 
 
 def _positive_ms(name: str, value: Duration) -> int:
-    try:
-        ms = duration_ms(value)
-    except ValueError as error:
-        raise GraphError(f"{name}: {error}.") from None
+    ms = argument_ms(name, value)
     if ms < 1:
         raise GraphError(f"{name}={value!r} is not positive. Give at least 1 ms.")
     return ms

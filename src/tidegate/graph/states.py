@@ -67,6 +67,8 @@ class StateSpec:
     ttl: StateTtlConfig | None = None
     distribution: Distribution = Distribution.KEYED
     function: Any = field(default=None, compare=False)
+    renamed_from: tuple[str, ...] = ()
+    """Earlier names, the latest first. The state takes over what a snapshot holds under the first of them that it has."""
     named: TypeSchema | None = field(default=None, compare=False)
     """What snapshots say about the value instead of its own type: the same bytes, and names for the elements of a tuple."""
 

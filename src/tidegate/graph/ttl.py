@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, Self
 
-from tidegate.core.durations import Duration, duration_ms, show_ms
+from tidegate.core.durations import Duration, argument_ms, show_ms
 from tidegate.core.errors import GraphError
 
 
@@ -69,8 +69,8 @@ class StateTtlConfig:
         time_characteristic: _Time | str = TtlTimeCharacteristic.ProcessingTime,
         cleanup_entries: int = 1000,
     ) -> None:
+        ttl_ms = argument_ms("ttl", ttl)
         try:
-            ttl_ms = duration_ms(ttl)
             chosen = (
                 UpdateType(update_type),
                 StateVisibility(state_visibility),
@@ -96,8 +96,6 @@ class StateTtlConfig:
         """Convert the `ttl` of a declaration to a config. None if entries never expire, including `UpdateType.Disabled`."""
         if ttl is None:
             return None
-        if isinstance(ttl, int) and ttl > 0:
-            raise GraphError(f"ttl={ttl!r} has no unit. Write '{ttl} s', '{ttl} ms', a timedelta, or a StateTtlConfig.")
         config = ttl if isinstance(ttl, StateTtlConfig) else cls(ttl)
         return None if config.update_type is UpdateType.Disabled else config
 

@@ -10,6 +10,7 @@ from tidegate.core.ids import Uid
 from tidegate.core.nearest import no_column
 from tidegate.core.types import schema_of
 from tidegate.graph.model import Graph, Input, Node, Process, SinkNode, Source, Transform
+from tidegate.graph.renamed import check_earlier_names
 from tidegate.graph.schema import KEY_KINDS, Schema
 from tidegate.graph.states import Distribution
 
@@ -58,7 +59,7 @@ def check_name(name: object, what: str) -> str:
 
 def check_new_uid(uid: object, shown: str, nodes: Iterable[Node]) -> Uid:
     """Check the uid of a node to be added to `nodes`; `shown` describes the node in the message."""
-    checked = Uid(check_name(uid, "uid"))
+    checked = Uid(str(check_name(uid, "uid")))  # not of a class of its own: it is stored
     for node in nodes:
         if node.uid == checked:
             raise DuplicateUid(checked, str(node), shown)
@@ -171,7 +172,21 @@ def check(graph: Graph) -> Graph:
                 _check_process(node)
             case SinkNode() if node.input.key:
                 raise GraphError(f"{node} reads a keyed stream; sinks take their rows as they come. Leave out key_by.")
+    _check_renamed_uids(graph)
     return graph
+
+
+def _check_renamed_uids(graph: Graph) -> None:
+    check_earlier_names("uid", {str(uid): names for uid, names in graph.renamed_uids.items()})
+    declared = {node.uid for node in graph.nodes}
+    for uid, earlier in graph.renamed_uids.items():
+        for old in earlier:
+            if old in declared:
+                # A snapshot of this job would have both, and could not tell which of them holds what the old one held.
+                raise GraphError(
+                    f"{uid!r} is declared with renamed_from={old!r}, and the job has an operator {old!r}. If {uid!r} was renamed "
+                    "before the job's last checkpoint, remove renamed_from. Otherwise give the other operator another uid."
+                )
 
 
 def _check_input(graph: Graph, node: Node, input: Input) -> None:

@@ -136,12 +136,17 @@ TOTAL_BUSY = _counter(_task, "accumulateBusyTimeMs", "ms", "Time in which the ta
 TOTAL_IDLE = _counter(_task, "accumulateIdleTimeMs", "ms", "Time in which the task waited for input.")
 TOTAL_HELD = _counter(_task, "accumulateBackPressuredTimeMs", "ms", "Time in which nobody took the task's output.")
 TASK_RECORDS_IN = _counter(_task, "numRecordsIn", "", "Rows that the task received.")
-TASK_RECORDS_OUT = _counter(_task, "numRecordsOut", "", "Rows that the task sent to later levels.")
+TASK_RECORDS_OUT = _counter(
+    _task, "numRecordsOut", "", "Rows that the task sent to later levels or wrote to its sinks."
+)
 TASK_RECORDS_IN_RATE = _gauge(
     _task, "numRecordsInPerSecond", "", "Rows per second that the task received in the last epoch."
 )
 TASK_RECORDS_OUT_RATE = _gauge(
-    _task, "numRecordsOutPerSecond", "", "Rows per second that the task sent to later levels in the last epoch."
+    _task,
+    "numRecordsOutPerSecond",
+    "",
+    "Rows per second that the task sent to later levels or wrote to its sinks in the last epoch.",
 )
 TASK_BYTES_IN = _counter(_task, "numBytesIn", "bytes", "Bytes of the Arrow batches that the task received.")
 TASK_BYTES_OUT = _counter(_task, "numBytesOut", "bytes", "Bytes of the Arrow batches that the task sent.")
@@ -269,6 +274,13 @@ ASYNC_LATENCY = _gauge(
     "ms",
     "Time of a call with all its tries, in the slowest task of the last epoch that made calls.",
     "quantile",
+)
+ESTIMATED_STATE_SIZE = _gauge(
+    _operator,
+    "estimatedStateSize",
+    "bytes",
+    "Bytes of one state on local disk, over all tasks. An estimate; a task makes one at most once a second.",
+    "state",
 )
 PENDING_TIMERS = _gauge(
     _operator,

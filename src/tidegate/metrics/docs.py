@@ -63,6 +63,18 @@ accesses somewhat slower.
 
 
 _TAIL = """\
+## Size of each state
+
+`estimatedStateSize` says how the bytes of `stateSize` are divided among the states of an operator. `tidegate top`, the web UI and
+`states` in `GET /jobs/JOB/report` show the same figures, summed over tasks:
+
+- It is an estimate. A file of a backend holds several states, and a task reads a sample of each new file, never the whole
+  state. The size of a small state beside a large one may be wrong by half or more. The sizes of the states of a level always
+  add up to the size of its tasks.
+- A task makes an estimate at most once a second, and one after a restore. It takes some milliseconds.
+- Sizes are those on local disk: compressed, and with deleted and overwritten entries until the backend has merged their files.
+- Without `metrics.tasks.enabled`, or with a state backend of your own that has no method `bytes_by_state`, there is no size.
+
 *See also:* [monitoring](monitoring.md), [alerts and dashboards](alerts.md), [why a job is slow](slow-jobs.md),
 [logs, events and traces](logs-traces-events.md).
 """

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from tidegate.checkpoint.metadata import CheckpointMetadata, Distribution, OperatorInfo, StateInfo
 from tidegate.core.ids import Uid
+from tidegate.graph.stateful_processing import TIMERS_OF_KEY
+from tidegate.graph.states import StateKind
 from tidegate.savepoint.changes import NewType
 from tidegate.savepoint.entries import SHAPES, Shape
-from tidegate.savepoint.evolution import AsIs, Incompatible, Migrate, Renames, compare, compare_keys
+from tidegate.savepoint.evolution import DROPPED, AsIs, Incompatible, Migrate, Renames, compare, compare_keys
+from tidegate.savepoint.renames import unclaimed_name
 from tidegate.savepoint.schema_codec import Schema, show_schema
 from tidegate.state.ttl import stamp_of, unstamped
 
@@ -38,19 +41,35 @@ class StateVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Compatibility:
-    """All verdicts, ordered by uid. `allow_non_restored_state` is the option that they were decided with."""
+    """All verdicts, ordered by uid. `allow_non_restored_state` and `drops` are the options that they were decided with."""
 
     verdicts: tuple[StateVerdict, ...]
     allow_non_restored_state: bool = False
+    drops: Collection[tuple[str, str]] = frozenset()
 
     @property
     def refusals(self) -> tuple[StateVerdict, ...]:
         """The verdicts that prevent the job from starting."""
+        dropped = set(self.dropped)
         return tuple(
             verdict
             for verdict in self.verdicts
             if verdict.outcome is VerdictKind.INCOMPATIBLE
-            or (verdict.outcome is VerdictKind.DROPPED and not self.allow_non_restored_state)
+            or (
+                verdict.outcome is VerdictKind.DROPPED
+                and not self.allow_non_restored_state
+                and (verdict.uid, verdict.state) not in dropped
+            )
+        )
+
+    @property
+    def dropped(self) -> tuple[tuple[Uid, str], ...]:
+        """Uid and name of the states that are dropped because the user named them."""
+        return tuple(
+            (verdict.uid, verdict.state)
+            for verdict in self.verdicts
+            if verdict.outcome is VerdictKind.DROPPED and verdict.state is not None
+            if (verdict.uid, verdict.state) in self.drops
         )
 
     @property
@@ -70,20 +89,31 @@ class JobNow:
     """Old uid → new uid."""
     renames: Mapping[tuple[str, str], Renames] = field(default_factory=dict)
     """(new uid, state) → renamed fields."""
+    drops: Collection[tuple[str, str]] = frozenset()
+    """(new uid, state) → states that the user drops, unless the job declares them. (new uid, `state:field`): a field of one."""
+
+    def field_renames(self, uid: str, state: str) -> Renames:
+        """Return what the user says about the fields of a state: those that are renamed, and those that are dropped."""
+        named = [name.partition(":") for owner, name in self.drops if owner == uid]
+        dropped = {field: DROPPED for name, colon, field in named if colon and name == state}
+        return dropped | dict(self.renames.get((uid, state), {}))
 
 
 def judge(snapshot: CheckpointMetadata, job: JobNow, allow_non_restored_state: bool = False) -> Compatibility:
-    """Return a verdict for every state in the snapshot or in the job, and for the positions of sources."""
+    """Return a verdict for every state in the snapshot or in the job, and for the positions of sources.
+
+    The snapshot is in the names of the job: see `carried_over`.
+    """
     verdicts = list(_whole_job(snapshot, job))
     before = {Uid(job.uids.get(operator.uid, operator.uid)): operator for operator in snapshot.operators}
     after = {operator.uid: operator for operator in job.operators}
     for uid in sorted(before.keys() | after.keys()):
-        verdicts += _operator(uid, before.get(uid), after.get(uid), job)
+        verdicts += _operator(uid, before.get(uid), after.get(uid), job, sorted(after.keys() - before.keys()))
     # A source that had not started when the snapshot was taken has nothing to lose.
     read = {Uid(job.uids.get(position.uid, position.uid)) for position in snapshot.positions if position.lines}
     for uid in sorted(read | set(job.sources)):
         verdicts.append(_source(uid, uid in read, uid in job.sources))
-    return Compatibility(tuple(verdicts), allow_non_restored_state)
+    return Compatibility(tuple(verdicts), allow_non_restored_state, job.drops)
 
 
 def _whole_job(snapshot: CheckpointMetadata, job: JobNow) -> Iterable[StateVerdict]:
@@ -96,14 +126,16 @@ def _whole_job(snapshot: CheckpointMetadata, job: JobNow) -> Iterable[StateVerdi
         )  # fmt: skip
 
 
-def _operator(uid: Uid, old: OperatorInfo | None, new: OperatorInfo | None, job: JobNow) -> list[StateVerdict]:
+def _operator(
+    uid: Uid, old: OperatorInfo | None, new: OperatorInfo | None, job: JobNow, new_uids: Sequence[Uid]
+) -> list[StateVerdict]:
     if old is None:
         assert new is not None
         return [
             StateVerdict(uid, state.name, VerdictKind.NEW, "the snapshot has no such operator") for state in new.states
         ]
     if new is None:
-        return [_dropped(uid, state.name, "the job has no operator of this uid with state") for state in old.states]
+        return [_of_no_operator(uid, state.name, job, new_uids) for state in old.states]
     before, after = {s.name: s for s in old.states}, {s.name: s for s in new.states}
     if old.key != new.key:
         return [
@@ -117,14 +149,20 @@ def _operator(uid: Uid, old: OperatorInfo | None, new: OperatorInfo | None, job:
             )
             for name in before.keys() & after.keys() or before
         ]
+    earlier = {state.name: state.renamed_from for state in new.states}
+    appeared = [state for state in new.states if state.name not in before and _may_be_renamed(state)]
     verdicts = []
-    for name in (*after, *(name for name in before if name not in after)):
-        if name not in before:
+    for name, now in after.items():
+        claimed = unclaimed_name(name, before, earlier)
+        if claimed is not None and name in before:
+            verdicts.append(_displacing(uid, claimed, name))
+        elif name not in before:
             verdicts.append(StateVerdict(uid, name, VerdictKind.NEW, "the operator did not have it"))
-        elif name not in after:
-            verdicts.append(_undeclared(uid, before[name]))
         else:
-            verdicts.append(_state(uid, before[name], after[name], job.renames.get((uid, name), {})))
+            verdicts.append(_state(uid, before[name], now, job.field_renames(uid, name)))
+    for name, was in before.items():
+        if name not in after:
+            verdicts.append(_undeclared(uid, was, appeared, is_dropped=(uid, name) in job.drops))
     return verdicts
 
 
@@ -137,6 +175,11 @@ def _state(uid: Uid, old: StateInfo, new: StateInfo, renames: Renames) -> StateV
         return refused(
             f"it was {was} and is {now}", "Declare the new kind under another name, and fill it from the old one."
         )
+    if old.namespace != new.namespace:
+        was, now = ("one per key" if state.namespace is None else "one per key and window" for state in (old, new))
+        return refused(
+            f"it was {was} and is {now}", "Declare the new one under another name, and fill it from the old one."
+        )
     keys = compare_keys(old.map_key, new.map_key)
     if isinstance(keys, Incompatible):  # also for a broadcast map, whose keys may be matched against rows
         return refused(keys.reason, keys.advice)
@@ -147,8 +190,17 @@ def _state(uid: Uid, old: StateInfo, new: StateInfo, renames: Renames) -> StateV
             return StateVerdict(
                 uid, old.name, VerdictKind.MIGRATED, "; ".join(notes), convert=_of_entries(old, convert)
             )
-        case Incompatible(reason, advice):
+        case Incompatible(reason, advice, perhaps_renamed):
+            if perhaps_renamed is not None:
+                advice = _advice_on_field(f"{uid}/{old.name}", *perhaps_renamed)
             return refused(reason, advice)
+
+
+def _advice_on_field(state: str, field: str, name: str) -> str:
+    return (
+        f"If {field} is now called {name}, declare that with --renamed {state}:{field}={name}. If it is not needed any more, "
+        f"drop it with --drop-state {state}:{field}."
+    )
 
 
 def entry_conversion(old: StateInfo, new: StateInfo, renames: Renames) -> Callable[[bytes], bytes]:
@@ -187,14 +239,66 @@ def _keeping_stamps(convert: Callable[[bytes], bytes]) -> Callable[[bytes], byte
     return converted
 
 
-def _undeclared(uid: Uid, state: StateInfo) -> StateVerdict:
-    """The verdict on a state that its operator no longer declares. Keyed entries stay in the operator's files and are
-    available when it is declared again; list elements belong to a function, which provides them for every snapshot."""
+_NOT_DECLARED = "the operator does not declare it any more"
+
+
+def _undeclared(uid: Uid, state: StateInfo, appeared: Sequence[StateInfo], is_dropped: bool) -> StateVerdict:
+    """The verdict on a state that its operator no longer declares.
+
+    If the operator has a new state, that may be the old one under another name, and would start empty: only the user knows.
+    Otherwise keyed entries stay in the operator's files and are available when it is declared again; list elements belong to a
+    function, which provides them for every snapshot.
+    """
+    if is_dropped:
+        return StateVerdict(uid, state.name, VerdictKind.DROPPED, f"{_NOT_DECLARED}, and it is to be dropped")
+    # A state that was undeclared when the snapshot was taken did not disappear now: the question was answered then.
+    if appeared and state.declared and _may_be_renamed(state):
+        return _perhaps_renamed(uid, state, appeared)
     if state.distribution is Distribution.KEYED:
-        return StateVerdict(
-            uid, state.name, VerdictKind.AS_IS, "the operator does not declare it any more; what it holds is kept"
-        )
-    return _dropped(uid, state.name, "the operator does not declare it any more")
+        return StateVerdict(uid, state.name, VerdictKind.AS_IS, f"{_NOT_DECLARED}; what it holds is kept")
+    return _dropped(uid, state.name, _NOT_DECLARED)
+
+
+def _may_be_renamed(state: StateInfo) -> bool:
+    """Whether a user gave the state its name. Timers have one of ours."""
+    return state.kind != StateKind.TIMERS and state.name != TIMERS_OF_KEY.name
+
+
+def _perhaps_renamed(uid: Uid, state: StateInfo, appeared: Sequence[StateInfo]) -> StateVerdict:
+    # The likeliest first: a state of the same kind.
+    likely = sorted(appeared, key=lambda new: SHAPES.get(new.kind) != SHAPES.get(state.kind))
+    names = ", ".join(repr(new.name) for new in likely)
+    return StateVerdict(
+        uid=uid,
+        state=state.name,
+        outcome=VerdictKind.INCOMPATIBLE,
+        reason=f"{_NOT_DECLARED}, and declares {names}, which the snapshot does not have and which would start empty",
+        advice=f"If {state.name!r} is now called {likely[0].name!r}, declare that with renamed_from={state.name!r}. If it is not "
+        f"needed any more, drop it with --drop-state {uid}/{state.name}.",
+    )
+
+
+def _displacing(uid: Uid, old: str, new: str) -> StateVerdict:
+    return StateVerdict(
+        uid=uid,
+        state=new,
+        outcome=VerdictKind.INCOMPATIBLE,
+        reason=f"it is declared with renamed_from={old!r}, and the snapshot has contents of both {old!r} and {new!r}",
+        advice=f"If {new!r} was renamed before this snapshot, remove renamed_from. Otherwise give the state that was {old!r} a "
+        "name that the snapshot does not have.",
+    )
+
+
+def _of_no_operator(uid: Uid, state: str, job: JobNow, new_uids: Sequence[Uid]) -> StateVerdict:
+    reason = "the job has no operator of this uid with state"
+    if (uid, state) in job.drops:
+        return StateVerdict(uid, state, VerdictKind.DROPPED, f"{reason}, and it is to be dropped")
+    verdict = _dropped(uid, state, reason)
+    if not new_uids:
+        return verdict
+    new = str(new_uids[0])
+    renamed = f"If the operator is now called {new!r}, write tg.Uid({new!r}, renamed_from={str(uid)!r})."
+    return replace(verdict, advice=f"{renamed} {verdict.advice}")
 
 
 def _source(uid: Uid, had: bool, has: bool) -> StateVerdict:
@@ -208,7 +312,7 @@ def _source(uid: Uid, had: bool, has: bool) -> StateVerdict:
 def _dropped(uid: Uid, state: str | None, reason: str) -> StateVerdict:
     return StateVerdict(
         uid=uid, state=state, outcome=VerdictKind.DROPPED, reason=reason,
-        advice="Give it back its old uid or name, map the uid, or allow it to be dropped (-n, --allowNonRestoredState).",
+        advice="Give it back its old uid or name, map the uid, or allow it to be dropped (-n, --allow-non-restored-state).",
     )  # fmt: skip
 
 
@@ -225,7 +329,7 @@ def conversions(snapshot: CheckpointMetadata, job: JobNow) -> Mapping[tuple[str,
             now = declared.get((uid, state.name))
             if now is None:
                 continue
-            answer = compare(state.value, now.value, job.renames.get((uid, state.name), {}))
+            answer = compare(state.value, now.value, job.field_renames(uid, state.name))
             if isinstance(answer, Migrate):
                 found[operator.uid, state.name] = NewType(dict(now.value), answer.convert_plain)
     return found

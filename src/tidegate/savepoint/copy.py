@@ -114,6 +114,7 @@ def copy_snapshot(
         tasks=tasks,
         positions=positions,
         committables=(),
+        stored_output=(),
     )
     target.put(METADATA, encode(made))
     reach("savepoint.copy.3-published")
@@ -226,10 +227,10 @@ def _position(
 
 
 def _waiting(snapshot: StoredSnapshot) -> int:
-    if not snapshot.metadata.committables or snapshot.metadata.kind is SnapshotKind.SAVEPOINT:
+    if not snapshot.metadata.waiting_count or snapshot.metadata.kind is SnapshotKind.SAVEPOINT:
         return 0
     try:
         open_storage(snapshot.url, **snapshot.options).get(committed_record(METADATA))
     except ObjectMissing:
-        return len(snapshot.metadata.committables)
+        return snapshot.metadata.waiting_count
     return 0

@@ -41,7 +41,7 @@ def objects_of(snapshot: StoredSnapshot) -> Iterator[str]:
         files = snapshot.files_of(task)
         yield from (below(snapshot.root, name) for name in files.objects())
         if isinstance(task.files, StoredFileList):
-            yield below(snapshot.root, task.files.path)
+            yield from (below(snapshot.root, path) for path in task.files.paths)
     for position in snapshot.metadata.positions:
         yield from (below(snapshot.root, name) for name in position.files.objects())
 

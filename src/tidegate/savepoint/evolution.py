@@ -9,12 +9,13 @@ int → Decimal, anywhere inside.
 Incompatible: a field added without a default, None no longer allowed, an enum member gone, and every other change of type.
 
 "As is" means that the stored bytes are also valid bytes of the new type, with the same meaning. Renames are declared,
-never guessed: a missing field and a new field count as one removed and one added.
+never guessed: if a field disappears while another one appears that could hold its values, the user says whether it is the same
+field or is dropped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -23,7 +24,10 @@ from tidegate.core.errors import StateError
 from tidegate.savepoint.schema_codec import SCALARS, Schema, schema_codec, show_schema
 
 Renames = Mapping[str, str]
-"""Old name of a field → new name. `Rule.limit` means a field of the struct (now) called Rule, `limit` one of any."""
+"""Old name of a field → new name. `Rule.limit` means a field of the struct (now) called Rule, `limit` one of any. A field whose
+new name is `DROPPED` is dropped."""
+
+DROPPED = ""
 
 _Convert = Callable[[Any], Any]
 
@@ -55,6 +59,8 @@ class Migrate:
 class Incompatible:
     reason: str
     advice: str
+    perhaps_renamed: tuple[str, str] | None = None
+    """A field that disappeared, and the new one that it may be called now. Only the user knows."""
 
 
 Answer = AsIs | Migrate | Incompatible
@@ -66,7 +72,7 @@ def compare(old: Schema, new: Schema, renames: Renames | None = None) -> Answer:
     try:
         convert = _Comparison(renames or {}, notes).of(old, new, "")
     except _Refused as refused:
-        return Incompatible(refused.reason, refused.advice)
+        return Incompatible(refused.reason, refused.advice, refused.perhaps_renamed)
     if convert is None:
         return AsIs(tuple(notes))
     decode, encode = schema_codec(old).decode, schema_codec(new).encode
@@ -93,8 +99,10 @@ _NEW_STATE = (
 
 
 class _Refused(Exception):
-    def __init__(self, reason: str, advice: str) -> None:
-        self.reason, self.advice = reason, advice
+    def __init__(self, reason: str, advice: str, perhaps_renamed: tuple[str, str] | None = None) -> None:
+        self.reason = reason
+        self.advice = advice
+        self.perhaps_renamed = perhaps_renamed
         super().__init__(reason)
 
 
@@ -193,14 +201,41 @@ class _Comparison:
                 same = False
             same = same and convert is None and was == name
         gone = [name for name in before if name not in {was for was, _, _ in parts}]
+        self.refuse_silent_rename(
+            new["name"], {name: before[name] for name in gone}, [after[name] for name in added], where
+        )
         self.notes.extend(f"{where}{name} removed" for name in gone)
         order_kept = new["layout"] == "map" or [was for was, _, _ in parts] == list(before)
         if same and not gone and order_kept:
             return None
         return _rebuilt(parts, added)
 
+    def refuse_silent_rename(
+        self, struct: str, gone: Mapping[str, Schema], added: Sequence[Schema], where: str
+    ) -> None:
+        """Refuse that a field disappears while one appears that could hold its values, unless the user drops it."""
+        for name, was in gone.items():
+            if self.answer(struct, name) == DROPPED:
+                continue
+            for appeared in added:
+                answer = compare(was["type"], appeared["type"], self.renames)
+                # A struct whose own fields have other names could hold the values, too.
+                if isinstance(answer, Incompatible) and answer.perhaps_renamed is None:
+                    continue
+                new = str(appeared["name"])
+                raise _Refused(
+                    f"the field {where}{name} is gone and {where}{new} is new: it may be the same field under another name, and "
+                    "would start with its default",
+                    f"Declare that {name} is now called {new}, or that it is dropped.",
+                    (f"{struct}.{name}" if where else name, new),
+                )
+
+    def answer(self, struct: str, name: str) -> str | None:
+        """What the user says about a field: its new name, `DROPPED`, or nothing."""
+        return self.renames.get(f"{struct}.{name}", self.renames.get(name))
+
     def new_name(self, name: str, struct: str, before: Schema, after: Schema) -> str:
-        renamed = self.renames.get(f"{struct}.{name}", self.renames.get(name))
+        renamed = self.answer(struct, name)
         if renamed is None or renamed not in after:
             return name
         if renamed in before:

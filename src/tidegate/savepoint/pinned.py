@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator
 
 from tidegate.checkpoint import pins
@@ -12,7 +13,9 @@ from tidegate.checkpoint.log import newest
 from tidegate.checkpoint.metadata import SnapshotKind
 from tidegate.core.errors import CheckpointError
 from tidegate.savepoint.snapshot import StoredSnapshot, split_location
-from tidegate.storage import open_storage, unique_name
+from tidegate.storage import StorageDenied, open_storage, unique_name
+
+log = logging.getLogger("tidegate")
 
 
 class NotRetained(CheckpointError):
@@ -59,3 +62,14 @@ def pinned(snapshot: StoredSnapshot, reason: str) -> Iterator[bool]:
         yield True
     finally:
         perform(pins.remove(layout, pin), storage)
+
+
+@contextlib.contextmanager
+def pinned_if_allowed(snapshot: StoredSnapshot, reason: str) -> Iterator[None]:
+    """Like `pinned`, for readers that may not be allowed to write to the job's directory. They read without a pin."""
+    with contextlib.ExitStack() as pin:
+        try:
+            pin.enter_context(pinned(snapshot, reason))
+        except StorageDenied as error:
+            log.info("%s is read without a pin, and its job may delete it meanwhile: %s", snapshot.url, error)
+        yield

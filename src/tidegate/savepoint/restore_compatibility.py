@@ -37,8 +37,8 @@ class UidsCannotBeMapped(RestoreError):
 
 _ALL = (
     "Verdicts for every state: `tidegate compat JOB.PY --from PATH`. To convert state by a rule of your own, write a "
-    "savepoint with tg.SavepointWriter and start from it. To drop state, give the operator another uid and set "
-    "execution.state-recovery.ignore-unclaimed-state (-n)."
+    "savepoint with tg.SavepointWriter and start from it. To drop a state, stop declaring it and start with --drop-state "
+    "UID/STATE (execution.state-recovery.drop-state)."
 )
 
 
@@ -48,6 +48,8 @@ class Fitted:
 
     compatibility: Compatibility
     migrations: tuple[Migration, ...] = ()
+    dropped: frozenset[int] = frozenset()
+    """Ids of states that the user drops: their entries are not restored."""
 
     @property
     def rewritten(self) -> frozenset[int]:
@@ -68,7 +70,9 @@ def fit(snapshot: CheckpointMetadata, job: JobNow, allow_non_restored_state: boo
     after = {(operator.uid, state.name): state for operator in job.operators for state in operator.states}
     names = [(v.uid, v.state) for v in answer.verdicts if v.outcome is VerdictKind.MIGRATED and v.state is not None]
     return Fitted(
-        answer, tuple(Migration(before[name], after[name], dict(job.renames.get(name, {}))) for name in names)
+        answer,
+        tuple(Migration(before[name], after[name], dict(job.field_renames(*name))) for name in names),
+        frozenset(before[name].id for name in answer.dropped),
     )
 
 

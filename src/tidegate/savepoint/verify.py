@@ -4,10 +4,10 @@ group is covered."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tidegate.checkpoint.assignment import RestoreTarget, plan_restore
-from tidegate.checkpoint.metadata import MetadataError, StateFile
+from tidegate.checkpoint.metadata import MetadataError
 from tidegate.core.errors import RestoreError, TidegateError
 from tidegate.savepoint.entries import StateLayout
 from tidegate.savepoint.file_copy import Progress, below, ignore_progress
@@ -31,14 +31,14 @@ def verify(snapshot: StoredSnapshot, checksums: bool = True, progress: Progress 
         if isinstance(file, str):
             yield Problem(where, file)
             continue
-        handle = FileHandle(below(snapshot.root, file.path), file.size_bytes, file.checksum, file.part_bytes)
+        handle = replace(file, path=below(snapshot.root, file.path))
         what = _file(snapshot, handle, checksums)
         if what:
             yield Problem(where, f"{handle.path} {what}")
         progress(file.size_bytes)
 
 
-def _files(snapshot: StoredSnapshot) -> Iterator[tuple[str, StateFile | str]]:
+def _files(snapshot: StoredSnapshot) -> Iterator[tuple[str, FileHandle | str]]:
     """Yield where a file belongs, and the file; or why the files of a task are not known."""
     for task in snapshot.metadata.tasks:
         try:
@@ -47,10 +47,13 @@ def _files(snapshot: StoredSnapshot) -> Iterator[tuple[str, StateFile | str]]:
             yield str(task.task), str(error)
             continue
         for file in files:
-            yield str(task.task), file
+            yield str(task.task), file.stored
     for position in snapshot.metadata.positions:
         for file in position.files:
-            yield f"source {position.uid}", file
+            yield f"source {position.uid}", file.stored
+    for output in snapshot.metadata.stored_output:
+        # Always one object, whatever its size.
+        yield "waiting output", FileHandle(output.path, output.size_bytes, output.checksum, output.size_bytes)
 
 
 def _file(snapshot: StoredSnapshot, handle: FileHandle, checksums: bool) -> str | None:

@@ -17,11 +17,16 @@ class StateDiskFull(StateError):
     retryable = True
 
 
-def state_failure(doing: str, path: Path, error: BaseException) -> StateError:
-    """Return the error to raise, `from error`, if `doing` something below `path` failed. tidegate errors pass unchanged."""
+def state_failure(doing: str, path: Path, error: BaseException, private: Path | None = None) -> StateError:
+    """Return the error to raise, `from error`, if `doing` something below `path` failed. tidegate errors pass unchanged.
+
+    `private`: where an attempt had a clone of `path`. It is gone when somebody reads the message, which names `path` instead.
+    """
     if isinstance(error, StateError):
         return error
     text = str(error) or repr(error)
+    if private is not None:
+        text = text.replace(str(private), str(path))
     lower = text.lower()
     if any(sign in lower for sign in _FULL) or (isinstance(error, OSError) and error.errno == errno.ENOSPC):
         return StateDiskFull(
@@ -31,7 +36,7 @@ def state_failure(doing: str, path: Path, error: BaseException) -> StateError:
     if lower.startswith("corruption") or "checksum mismatch" in lower:
         return CorruptState(
             f"State in {path} is damaged; found while {doing}: {text}. "
-            "Remove that version and let the job restore the task from its last checkpoint."
+            "This copy is discarded; storage has the state of the latest checkpoint."
         )
     return StateError(
         f"Failed while {doing} in {path}: {text}. The previous version is intact, so the epoch can be repeated."

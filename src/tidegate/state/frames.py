@@ -7,14 +7,16 @@ The last frame of a file is {"end": number of frames after the header}. A file w
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, Protocol, TypeVar
 
 import msgspec
 
+from tidegate.core.content_check import ContentCheck
 from tidegate.core.errors import CorruptState
 
 _LIMIT = (1 << 32) - 1
@@ -49,13 +51,41 @@ def rows_of_a_frame(rows: Iterator[tuple[bytes, _Value]]) -> list[tuple[bytes, _
     return chunk
 
 
-def read_frame(path: Path, source: BinaryIO) -> Any:
+class Readable(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+class CheckedReader:
+    """Reads a file, and computes the checksum of what was read."""
+
+    def __init__(self, source: Readable) -> None:
+        self._source = source
+        self.check = ContentCheck()
+
+    def read(self, size: int, /) -> bytes:
+        data = self._source.read(size)
+        self.check.update(data)
+        return data
+
+
+def read_frame(path: Path, source: Readable) -> Any:
     """Read the next frame of the file at `path`. Raises `CorruptState`."""
-    return msgspec.msgpack.decode(_read_payload(path, source))
+    return _decoded(path, _read_payload(path, source))
 
 
-def _read_payload(path: Path, source: BinaryIO) -> bytes:
-    head = source.read(8)
+def _decoded(path: Path, payload: bytes) -> Any:
+    try:
+        return msgspec.msgpack.decode(payload)
+    except msgspec.DecodeError as error:
+        # A frame of zeros has the right checksum: that of no bytes.
+        raise corrupt(path, "a frame cannot be read") from error
+
+
+def _read_payload(path: Path, source: Readable) -> bytes:
+    return _payload_after(path, source, source.read(8))
+
+
+def _payload_after(path: Path, source: Readable, head: bytes) -> bytes:
     size = int.from_bytes(head[:4], "big")
     payload = source.read(size)
     if len(head) < 8 or len(payload) < size:
@@ -65,7 +95,19 @@ def _read_payload(path: Path, source: BinaryIO) -> bytes:
     return payload
 
 
-def read_rest(path: Path, source: BinaryIO) -> Iterator[Any]:
+def check_rest(path: Path, source: Readable) -> None:
+    """Read the frames after the header, and decode none but the last. Raises `CorruptState` as `read_rest` does."""
+    frames = 0
+    before: bytes | None = None
+    while head := source.read(8):
+        if before is not None:
+            frames += 1
+        before = _payload_after(path, source, head)
+    if before is None or _decoded(path, before) != {"end": frames}:
+        raise corrupt(path, "its last frame does not fit")
+
+
+def read_rest(path: Path, source: Readable) -> Iterator[Any]:
     """Yield the frames after the header. Raises `CorruptState` if one of them, or the end, is missing or damaged."""
     frames = 0
     while True:
@@ -78,6 +120,15 @@ def read_rest(path: Path, source: BinaryIO) -> Iterator[Any]:
         frames += 1
 
 
+def frames_after(source: BinaryIO) -> list[int]:
+    """Return where the frames start that follow in a file. Reads their lengths only."""
+    starts: list[int] = []
+    while len(head := source.read(8)) == 8:
+        starts.append(source.tell() - 8)
+        source.seek(int.from_bytes(head[:4], "big"), os.SEEK_CUR)
+    return starts
+
+
 def copy_rest(path: Path, source: BinaryIO, out: BinaryIO) -> int:
     """Append the frames after the header to another file, except the end, and return their number. Raises `CorruptState` if one
     of them, or the end, is missing or damaged."""
@@ -85,7 +136,7 @@ def copy_rest(path: Path, source: BinaryIO, out: BinaryIO) -> int:
     while True:
         payload = _read_payload(path, source)
         if source.tell() == size:
-            if msgspec.msgpack.decode(payload) != {"end": frames}:
+            if _decoded(path, payload) != {"end": frames}:
                 raise corrupt(path, "its last frame does not fit")
             return frames
         _write_payload(out, payload)
@@ -94,5 +145,5 @@ def copy_rest(path: Path, source: BinaryIO, out: BinaryIO) -> int:
 
 def corrupt(path: Path, why: str) -> CorruptState:
     return CorruptState(
-        f"{path} is damaged: {why}. Remove that version and let the job restore the task from its last checkpoint."
+        f"{path} is damaged: {why}. This copy is discarded; storage has the state of the latest checkpoint."
     )

@@ -14,7 +14,7 @@ from tidegate.state.folding import aggregating, reducing
 from tidegate.state.heap_timers import HeapTimers
 from tidegate.state.key_scope import KeyScope
 from tidegate.state.keys import KeyCodec, prefix_end, state_prefix
-from tidegate.state.port import StateStore
+from tidegate.state.port import EntryTooLarge, StateStore
 from tidegate.state.rollback import GuardedHeapTimers, GuardedList, GuardedMap, GuardedTimers, GuardedValue
 from tidegate.state.timers import TimerState
 from tidegate.state.ttl import Expiry, StateClock, sweep
@@ -28,6 +28,8 @@ from tidegate.state.windowed import (
 )
 from tidegate.state.write_cache import WriteCache
 
+_LONGEST_KEY = 200
+"""Characters of a key that a message shows."""
 _KINDS: dict[tuple[bool, bool], tuple[Any, Any, Any]] = {
     (False, False): (ValueAccessor, ListAccessor, MapAccessor),
     (False, True): (WindowedValue, WindowedList, WindowedMap),
@@ -201,6 +203,19 @@ class KeyedStates:
                 accessor.flush()
             except WrongValue as error:
                 raise WrongValue(f"State {name!r} was given a value of another type than declared. {error}") from None
+            except EntryTooLarge as error:
+                raise WrongValue(self._too_large(name, error)) from None
+
+    def _too_large(self, name: str, error: EntryTooLarge) -> str:
+        try:
+            key = repr(self._keys.decode(error.key, len(state_prefix(0, 0)))[0])
+        except Exception:
+            key = repr(error.key)
+        shown = key if len(key) <= _LONGEST_KEY else f"{key[:_LONGEST_KEY]}…"
+        return (
+            f"State {name!r} was given {error.size_bytes} bytes for key {shown}, and RocksDB holds at most "
+            f"{error.limit_bytes} in one key or value. Divide the value, for example into entries of a MapState."
+        )
 
     def clean_up(self) -> None:
         """Search for expired entries, as many as the state's config says. Called after `flush`, before a seal."""

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from tidegate.core.ids import EpochId, KeyGroup, Term
+from tidegate.core.ids import EpochId, KeyGroup, Term, ordinal
 from tidegate.graph.key_values import NAN, InvalidKey, normalized
 from tidegate.graph.schema import DataType
 from tidegate.state.ordered import Decode, Encode, Form, column_form, damaged, decode_string, encode_bytes
@@ -44,6 +44,7 @@ __all__ = [
     "read_namespace",
     "read_segment",
     "split_entry_key",
+    "state_of",
     "state_prefix",
 ]
 
@@ -129,6 +130,11 @@ def state_prefix(key_group: int, state_id: int) -> bytes:
     return _head.pack(key_group, state_id)
 
 
+def state_of(key: bytes) -> int:
+    """Return the state id in the key of an entry, keyed or not."""
+    return int.from_bytes(key[2:4], "big")
+
+
 def entry_key(prefix: bytes, key: bytes, namespace: bytes = VOID_NAMESPACE, rest: bytes = b"") -> bytes:
     """Return a whole entry key, or, for MapState and ListState without `rest`, the prefix of all its entries."""
     return prefix + key + namespace + rest
@@ -185,7 +191,7 @@ def read_namespace(data: bytes, at: int = 0) -> tuple[Namespace, int]:
 def list_segment(epoch: EpochId, part: int) -> bytes:
     """Return the `rest` of a ListState segment: a part of what one epoch added. Epochs only grow, so parts sort in
     insertion order."""
-    return _segment.pack(epoch.term, epoch.number, part)
+    return _segment.pack(ordinal(epoch.term), epoch.number, part)
 
 
 def read_segment(rest: bytes) -> tuple[EpochId, int]:

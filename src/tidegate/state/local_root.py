@@ -17,7 +17,8 @@ from tidegate.core.errors import StateError
 from tidegate.core.ids import HostId, Lineage, TaskId
 
 VARIABLE = "TIDEGATE_LOCAL_DIR"
-_UUID_NAME = ".host-uuid"
+HOST_UUID = ".host-uuid"
+"""The file in a root that has its UUID."""
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 UNKNOWN_BOOT = "unknown"
 
@@ -82,9 +83,9 @@ def _root_uuid(root: Path) -> str:
     1. Write a UUID to a private file. A crash leaves that file, which has no effect.
     2. Link it to the final name. It appears complete, and only one process succeeds; the others read its file.
     """
-    final = root / _UUID_NAME
+    final = root / HOST_UUID
     if not final.exists():
-        own = root / f"{_UUID_NAME}-{uuid.uuid4().hex}"
+        own = root / f"{HOST_UUID}-{uuid.uuid4().hex}"
         try:
             own.write_text(str(uuid.uuid4()))
             with suppress(FileExistsError):

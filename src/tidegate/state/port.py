@@ -34,6 +34,16 @@ class VersionMissing(StateError):
         super().__init__(f"Version {version} is not in {directory}.")
 
 
+class EntryTooLarge(ValueError):
+    """An entry that the store cannot hold. Whoever knows the state and the key says so in the error of the function."""
+
+    def __init__(self, key: bytes, size_bytes: int, limit_bytes: int) -> None:
+        self.key = key
+        self.size_bytes = size_bytes
+        self.limit_bytes = limit_bytes
+        super().__init__(f"an entry of {size_bytes} bytes, and the limit of a key or a value is {limit_bytes}")
+
+
 class StateStore(Protocol):
     """The state of one task while one attempt builds its next version. Used by one thread."""
 
@@ -51,7 +61,8 @@ class StateStore(Protocol):
         ...
 
     def write(self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes] = ()) -> None:
-        """Apply puts, then deletes. Not visible outside this attempt before `seal`."""
+        """Apply puts, then deletes. Not visible outside this attempt before `seal`. Raises `EntryTooLarge` if the store cannot
+        hold an entry; then the attempt must be abandoned."""
         ...
 
     def load(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
@@ -97,6 +108,16 @@ class BudgetedBackend(Protocol):
     @property
     def write_cache_bytes(self) -> int | None:
         """How much memory the values that an attempt has read or changed may take. None: no budget."""
+        ...
+
+
+@runtime_checkable
+class DividingBackend(Protocol):
+    """A backend whose files tell how they are divided among states. Optional: without it, sizes per state are unknown."""
+
+    def bytes_by_state(self, file: Path) -> Mapping[int, int]:
+        """Estimate the bytes of a file of a version by state id. Empty if the file does not tell, or is not there any more; never
+        raises for a damaged file, as readers of the state find that. Takes milliseconds, however large the file is."""
         ...
 
 

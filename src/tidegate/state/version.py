@@ -9,6 +9,8 @@ from typing import ClassVar
 
 from tidegate.core.ids import AttemptId, EpochId, HostId, Term
 
+_SELF_CHECKING = (".sst", ".full", ".delta")
+"""Tables of RocksDB, and the files of the hashmap backend."""
 _FORM = re.compile(r"(\d+)/v(\d+)-(\d+)", re.ASCII)
 
 
@@ -42,13 +44,21 @@ class VersionFile:
     name: str
     size_bytes: int
     origin: VersionId
+    checksum: str = field(default="", compare=False)
+    """Of the content when it was written (see `core.content_check`). Empty in versions of earlier releases."""
+
+    @property
+    def checks_itself(self) -> bool:
+        """Whether a reader of the file notices damage: it has a checksum for each block or frame, and no other version has
+        another file of this name."""
+        return self.name.endswith(_SELF_CHECKING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """Everything needed to open a version anywhere, given its files. Stored with them as `manifest.json`."""
 
-    FORMAT: ClassVar[int] = 1
+    FORMAT: ClassVar[int] = 2
 
     backend: str
     version: VersionId
@@ -58,8 +68,13 @@ class Manifest:
     """First and last key group, inclusive."""
     elements: tuple[tuple[int, int], ...] = ()
     """Lengths of the operator state lists: (state id, elements), ascending. Stored so that files need not be opened to count."""
-    boot: str = field(default="", compare=False)
-    """The boot of the machine in which it was published. Until the next one, files are as they were written."""
+    token: str = field(default="", compare=False)
+    """That of the disk when it was published (see `disk_token`). As long as it is the same, files are as they were written."""
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether it has a checksum of every file. Those of earlier releases do not."""
+        return all(file.checksum for file in self.files)
 
     @property
     def size_bytes(self) -> int:

@@ -2,8 +2,8 @@
 
 A version is built in a private directory next to its final place and renamed once, so a version that has its name is
 complete. Nothing is synced to disk: the page cache outlives a process, and after a reboot the host has another id (see
-`local_root`), so that versions are trusted only if they match the checksums in a checkpoint. The manifest says in which boot of
-the machine the version was published: until the next one, its files are as they were written.
+`local_root`), so that versions are trusted only if they match the checksums in a checkpoint. The manifest has the token that the
+disk had when the version was published: as long as it has the same, files are as they were written (see `disk_token`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from tidegate.core.content_check import check_of_file
 from tidegate.core.errors import CorruptState, StateError
 from tidegate.core.ids import Term
 from tidegate.state import manifest_file
-from tidegate.state.local_root import boot_id
+from tidegate.state.disk_token import token_of
 from tidegate.state.port import VersionMissing
 from tidegate.state.private_directory import PrivateDirectory, sweep
 from tidegate.state.version import Manifest, VersionFile, VersionId
@@ -76,7 +77,7 @@ def base_of(directory: Path, version: VersionId) -> Iterator[Path]:
         raise VersionMissing(directory, version) from error
 
 
-_RESTORE = "Remove that version and let the job restore the task from its last checkpoint."
+_RESTORE = "This copy is discarded; storage has the state of the latest checkpoint."
 
 
 class Building:
@@ -105,11 +106,19 @@ class Building:
         for file in files:
             os.link(source / file.name, self.path / file.name)
 
-    def publish(self, manifest: Manifest) -> None:
-        """Publish the complete version under its name. On failure, raises OSError and publishes nothing."""
-        manifest_file.write(self.path, replace(manifest, boot=boot_id()))
+    def publish(self, manifest: Manifest) -> Manifest:
+        """Publish the complete version under its name, and return its manifest with the checksums of all files. On failure,
+        raises OSError and publishes nothing.
+
+        Files that were just written are read once more for their checksums, from memory. Linked files have theirs."""
+        complete = replace(manifest, files=tuple(map(self._checked, manifest.files)), token=token_of(self._final))
+        manifest_file.write(self.path, complete)
         os.rename(self.path, self._final)
         self._private.release()
+        return complete
+
+    def _checked(self, file: VersionFile) -> VersionFile:
+        return file if file.checksum else replace(file, checksum=check_of_file(self.path / file.name))
 
     def discard(self) -> None:
         """Remove what was built. Does nothing if called again or after `publish`."""

@@ -140,9 +140,9 @@ class LocalStorage:
         folders = set()
         for path in paths:
             target = self._target(path)
+            folders.add(target.parent)
             with self._translated(path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 target.unlink()
-                folders.add(target.parent)
         for folder in folders:
             while folder != self._root:
                 try:

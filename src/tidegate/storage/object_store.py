@@ -38,6 +38,9 @@ _RANGE_NOT_SATISFIABLE = 416
 _DELETE_BATCH = 1000
 _LIST_BATCH = 1000
 
+_CREDENTIALS = {"access_key_id", "credential_provider", "skip_signature"}
+"""Options of the client of S3 that hold credentials, or say that none are needed."""
+
 _runtime_process: int | None = None
 """The process in which the client's threads were started. In a forked child they do not exist, and a call would hang."""
 
@@ -54,6 +57,12 @@ class ObjectStorage:
     @property
     def url(self) -> str:
         return self._url
+
+    @property
+    def needs_credentials(self) -> bool:
+        """Whether it is on S3, and its options hold no credentials."""
+        given = {name.lower().removeprefix("aws_") for name in self._options}
+        return self._url.partition("://")[0] in ("s3", "s3a") and not given & _CREDENTIALS
 
     def __repr__(self) -> str:
         return f"ObjectStorage({self._url!r})"

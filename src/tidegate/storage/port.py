@@ -12,7 +12,7 @@ import re
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NewType, Protocol
+from typing import NewType, Protocol, runtime_checkable
 from urllib.parse import quote, unquote
 
 from tidegate.storage.errors import InvalidPath
@@ -147,3 +147,13 @@ def encode_segment(text: str) -> str:
 
 def decode_segment(segment: str) -> str:
     return unquote(segment.replace("=", "%"))
+
+
+@runtime_checkable
+class Credentialed(Protocol):
+    """A store that knows whether it was given credentials."""
+
+    @property
+    def needs_credentials(self) -> bool:
+        """Whether its client has to find them in its environment."""
+        ...

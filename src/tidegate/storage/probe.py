@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from tidegate.storage.errors import StorageMisconfigured
-from tidegate.storage.port import Lost, Storage, Won, new_nonce, unique_name
+from tidegate.storage.port import Credentialed, Lost, Storage, Won, new_nonce, unique_name
 
 
 def probe(storage: Storage, prefix: str = "probe") -> None:
@@ -18,6 +19,7 @@ def probe(storage: Storage, prefix: str = "probe") -> None:
     3. Read and list it. 4. Delete it. A crash leaves one object of a few bytes below `prefix`.
     """
     check_folder(storage.url)
+    check_credentials(storage)
     path = f"{prefix}/{unique_name()}"
     first, second = new_nonce(), new_nonce()
     try:
@@ -57,6 +59,49 @@ def check_folder(url: str) -> None:
             url, "", f"Checkpoints cannot be kept in {folder}: this user may not write there. Change its permissions, "
             "or choose another folder.",
         )  # fmt: skip
+
+
+_CREDENTIALS = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_SKIP_SIGNATURE",
+)
+"""Variables from which the client of S3 takes credentials."""
+_METADATA_SERVICE = ("169.254.169.254", 80)
+"""Where a machine of a cloud asks for the credentials of its role."""
+_METADATA_S = 2.0
+
+
+def check_credentials(storage: Storage) -> None:
+    """Raise `StorageMisconfigured` if S3 is to be used without credentials: its client would look for the role of the machine for
+    minutes before it says so.
+    """
+    if not isinstance(storage, Credentialed) or not storage.needs_credentials:
+        return
+    if environment_has_credentials():
+        return
+    raise StorageMisconfigured(
+        storage.url, "", f"There are no credentials for {storage.url}. Set s3.access-key and s3.secret-key, or AWS_ACCESS_KEY_ID "
+        "and AWS_SECRET_ACCESS_KEY in the environment; this machine has no role that it could use instead.",
+    )  # fmt: skip
+
+
+def environment_has_credentials() -> bool:
+    """Whether a client of S3 that was given no credentials finds some in the environment, or a role of this machine."""
+    return any(os.environ.get(name) for name in _CREDENTIALS) or _has_metadata_service()
+
+
+def _has_metadata_service() -> bool:
+    host = os.environ.get("AWS_METADATA_ENDPOINT")
+    if host:
+        return True
+    try:
+        socket.create_connection(_METADATA_SERVICE, timeout=_METADATA_S).close()
+    except OSError:
+        return False
+    return True
 
 
 def _require(kept: bool, storage: Storage, path: str, broken: str) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from tidegate.core.content_check import ContentCheck, check_of_file, require_same
 from tidegate.core.errors import CorruptState
 from tidegate.core.faults import reach
 from tidegate.storage.handle import PART_BYTES, Checksum, FileHandle, checksum_of, checksum_of_file, parts_of
@@ -38,11 +39,22 @@ class Upload:
     1. The first process writes the stored name into the record, if there is none. All others adopt that name.
     2. `step` stores the next part. A crash leaves an object that the next process overwrites with the same bytes.
     3. `step` then records the part. Two processes may set the record back; then parts are merely stored again.
-    4. After the last part, the checksum is recorded. From then on, `handle` needs only the record.
+    4. After the last part, the checksum is recorded, unless the content is not what was `written`: then nothing refers to the
+       parts. From then on, `handle` needs only the record.
     """
 
-    def __init__(self, storage: Storage, source: Path, path: str, record: Path, part_bytes: int = PART_BYTES) -> None:
-        """Start under the stored name `path`, which must be unique, or continue from `record`, which contains the name."""
+    def __init__(
+        self,
+        storage: Storage,
+        source: Path,
+        path: str,
+        record: Path,
+        part_bytes: int = PART_BYTES,
+        *,
+        written: str = "",
+    ) -> None:
+        """Start under the stored name `path`, which must be unique, or continue from `record`, which contains the name.
+        `written`: the checksum of the file when it was written, if that is known (see `core.content_check`)."""
         self._storage = storage
         self._source = source
         self._record_file = record
@@ -52,6 +64,8 @@ class Upload:
             raise CorruptState(f"{source} has {size} bytes but had {self._record.size_bytes} when its upload began.")
         self._parts = list(parts_of(self._record.path, size, self._record.part_bytes))
         self._checksum = Checksum()
+        self._written = written
+        self._content = ContentCheck()
         self._checksummed_bytes = 0
 
     @property
@@ -91,6 +105,8 @@ class Upload:
             raise CorruptState(f"{self._source} ends in the middle of part {index} of its upload.")
         if self._checksummed_bytes == start:
             self._checksum.update(data)
+            if self._written:
+                self._content.update(data)
             self._checksummed_bytes += size
         self._storage.put(name, data)
         reach("storage.upload.2-part-stored", path=name, index=index)
@@ -98,10 +114,13 @@ class Upload:
         reach("storage.upload.3-recorded", path=name, index=index)
 
     def _whole_checksum(self) -> str:
-        """Checksum what this process read, if it read everything; otherwise read the same immutable file again."""
-        if self._checksummed_bytes == self._record.size_bytes:
-            return self._checksum.text()
-        return checksum_of_file(self._source)
+        """Checksum what this process read, if it read everything; otherwise read the same immutable file again. Raises
+        `CorruptState` if that is not what was written."""
+        is_read = self._checksummed_bytes == self._record.size_bytes
+        if self._written:
+            found = self._content.text() if is_read else check_of_file(self._source)
+            require_same(self._source, found, self._written)
+        return self._checksum.text() if is_read else checksum_of_file(self._source)
 
     def _advance(self, record: UploadRecord) -> None:
         replace_whole(self._record_file, msgspec.json.encode(record))

@@ -17,7 +17,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -29,9 +29,10 @@ from tidegate.api.async_function import check_async_function
 from tidegate.api.functions import Combiner, KeyedBatchFunction, operator_states_of, runnable
 from tidegate.api.ported_function import PortedFunction
 from tidegate.api.streams import Stream, combined_schema, kept_event_time
+from tidegate.checkpoint.operators import describe_node
 from tidegate.core.errors import GraphError, SchemaError
 from tidegate.core.ids import AttemptId, EpochId, Slot, Term, Uid
-from tidegate.core.times import MIN_WATERMARK, NO_TIME, EpochTime, time_ms
+from tidegate.core.times import NO_TIME, EpochTime, time_ms
 from tidegate.graph import state_ids
 from tidegate.graph.async_calls import AsyncCalls
 from tidegate.graph.columns import rows_of, struct_class
@@ -67,22 +68,9 @@ from tidegate.state.operator_states import OperatorStates
 from tidegate.state.port import StateStore
 from tidegate.state.ttl import StateClock, living
 from tidegate.state.version import VersionId
-from tidegate.testing.operator_snapshot import Held, dealt_out
+from tidegate.testing.operator_snapshot import FittedSnapshot, Held, Snapshot
 
 _UID = Uid("function")
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """All state of a function at one moment, restorable with any parallelism."""
-
-    max_parallelism: int
-    state_ids: Mapping[tuple[Uid, str], int]
-    entries: tuple[tuple[bytes, bytes], ...]
-    watermark_ms: int = MIN_WATERMARK
-    clock_ms: int = 0
-    operator: tuple[Held, ...] = ()
-    """Operator state of each instance."""
 
 
 class _Subtask:
@@ -195,11 +183,14 @@ class _Subtask:
 class Harness:
     """Drives one function. Created by `harness`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 what the function `harness` takes
         self, node: Process | Transform, parallelism: int, max_parallelism: int, restore: Snapshot | None,
         state_backend: str, schema: Schema | None, side_schemas: Mapping[str, Schema], uncombined: Input | None = None,
+        earlier_uids: Sequence[str] = (), drop_state: Sequence[str] = (),
+        renamed_fields: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:  # fmt: skip
-        """`uncombined`: rows are fed as they are before the function's own `combine`."""
+        """`uncombined`: rows are fed as they are before the function's own `combine`. `earlier_uids`: those of the operator in
+        snapshots."""
         check_parallelism(parallelism, max_parallelism)
         if restore is not None and restore.max_parallelism != max_parallelism:
             raise GraphError(
@@ -208,12 +199,18 @@ class Harness:
             )
         self.parallelism, self.max_parallelism = parallelism, max_parallelism
         self.backend = backend_named(state_backend)
-        self.directory = Path(tempfile.mkdtemp(prefix="tidegate-harness-"))
         self.node, self.schema, self.side_schemas = node, schema, side_schemas
         self._uncombined = uncombined
         self.uid = node.uid or _UID
+        # Before anything is made: a snapshot that does not fit is refused, as when a job starts.
+        restored = None
+        if restore is not None:
+            renamed = renamed_fields or {}
+            restored = FittedSnapshot.of(restore, node, self.uid, earlier_uids, drop_state, renamed)
+        self._restored = restored
+        self.directory = Path(tempfile.mkdtemp(prefix="tidegate-harness-"))
         declared = [(self.uid, spec.name) for spec in node.states]
-        self.state_ids = state_ids.assign(restore.state_ids if restore else {}, declared)
+        self.state_ids = state_ids.assign({}, declared) if restored is None else restored.state_ids
         self.time = NO_TIME if restore is None else _time(restore.clock_ms, restore.watermark_ms)
         self.collected: list[Any] = []
         self.sides: dict[str, list[Any]] = {tag: [] for tag, _ in node.side_outputs}
@@ -225,8 +222,8 @@ class Harness:
         self.span_times = SpanTimes()
         self.restoring = restore is not None
         self._subtasks = [_Subtask(self, Slot(slot)) for slot in range(parallelism)]
-        if restore is not None:
-            self._restore(restore)
+        if restored is not None:
+            self._restore(restored)
 
     def process(self, *rows: Any) -> None:
         """Feed rows: tuples or dicts in the columns of the schema. Each goes to the instance that owns its key or, for a
@@ -374,8 +371,12 @@ class Harness:
             if isinstance(self.node, Process):
                 stored = subtask.store.scan(*key_group_range(0, self.max_parallelism - 1))
                 entries.extend(living(stored, subtask.states.expiries()))
+        described = describe_node(self.node, self.uid, 1, self.parallelism, self.backend.name, self.state_ids)
+        if self._restored is not None:
+            described = self._restored.with_undeclared_states(described)
         return Snapshot(
             max_parallelism=self.max_parallelism,
+            described=described,
             state_ids=dict(self.state_ids),
             entries=tuple(entries),
             watermark_ms=self.time.watermark_ms,
@@ -414,16 +415,14 @@ class Harness:
         group = key_group(hash_key(key, self._key_types), self.max_parallelism)
         return group, self._subtasks[slot_of(group, self.parallelism, self.max_parallelism)]
 
-    def _restore(self, snapshot: Snapshot) -> None:
+    def _restore(self, snapshot: FittedSnapshot) -> None:
         self.restoring = False
         shares: list[list[tuple[bytes, bytes]]] = [[] for _ in self._subtasks]
-        for raw_key, value in snapshot.entries:
+        for raw_key, value in snapshot.entries():
             group = int.from_bytes(raw_key[:2], "big")
             shares[slot_of(group, self.parallelism, self.max_parallelism)].append((raw_key, value))
-        if snapshot.operator and any(not spec.keyed for spec in self.node.states):
-            lists = dealt_out(
-                snapshot.operator, self.node.states, self.state_ids, self.uid, self.parallelism, self.max_parallelism
-            )
+        if snapshot.snapshot.operator and any(not spec.keyed for spec in self.node.states):
+            lists = snapshot.dealt_out(self.node.states, self.uid, self.parallelism)
             for share, operator in zip(shares, lists):
                 share += operator
         for subtask, share in zip(self._subtasks, shares):
@@ -522,7 +521,8 @@ def harness(  # noqa: PLR0913 what a user may choose
     max_parallelism: int = 128, restore: Snapshot | None = None, state_backend: str = "hashmap",
     side_outputs: Sequence[str] | Mapping[str, str | Schema] = (), event_time: str | None = None,
     output_schema: str | Schema | None = None, broadcast_schema: str | Schema | None = None,
-    on_error: OnError | str = "fail",
+    on_error: OnError | str = "fail", drop_state: Sequence[str] = (),
+    renamed_fields: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Harness:  # fmt: skip
     """Create a harness for a function, or for the operator that produces a stream.
 
@@ -530,6 +530,10 @@ def harness(  # noqa: PLR0913 what a user may choose
     column, `broadcast_schema` the columns of the broadcast input. Output is checked against `output_schema`, and against
     `side_outputs` if that is a dict. A stream, as returned by `key_by(…).process(…)`, already has all of that. An async function
     is called in order, up to 100 rows at a time, for at most 10 s each; for other choices, pass the stream of its `async_map`.
+
+    `restore` is refused if a job would refuse such a snapshot, and is converted as when a job starts. `drop_state` names states
+    of the snapshot that the function does without, or fields of one: `"account:orders"`. `renamed_fields` has, for a state, the
+    old and the new names of fields inside its type: `{"account": {"orders": "count"}}`.
     """
     if isinstance(function, Stream):
         node = _node_of(function)
@@ -541,6 +545,9 @@ def harness(  # noqa: PLR0913 what a user may choose
             state_backend=state_backend,
             schema=node.schema,
             side_schemas=dict(node.side_outputs),
+            earlier_uids=() if node.uid is None else function.renamed_uids().get(node.uid, ()),
+            drop_state=drop_state,
+            renamed_fields=renamed_fields,
         )
     node = _node(function, key, schema, side_outputs, event_time, broadcast_schema, OnError.of(on_error))
     schemas = {tag: as_schema(ddl) for tag, ddl in side_outputs.items()} if isinstance(side_outputs, Mapping) else {}
@@ -561,6 +568,8 @@ def harness(  # noqa: PLR0913 what a user may choose
         schema=out,
         side_schemas=schemas,
         uncombined=uncombined,
+        drop_state=drop_state,
+        renamed_fields=renamed_fields,
     )
 
 

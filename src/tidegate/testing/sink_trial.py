@@ -19,12 +19,11 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidegate.checkpoint.committables import Ledger, marks
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.checkpoint.staging import JobStaging, read_staged
+from tidegate.checkpoint.staging import InlineRoom, JobStaging, StagedReader
 from tidegate.connectors.outcome import outcome_of
 from tidegate.connectors.sink import (
     Committable,
@@ -40,7 +39,8 @@ from tidegate.connectors.sink import (
     publishes_in,
 )
 from tidegate.core.faults import arm, reach
-from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, Term, Uid
+from tidegate.core.history import History, claimed, learnt, reached
+from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, Term, Uid, ordinal, term_of
 from tidegate.graph.schema import Schema
 from tidegate.testing.storage import MemoryStorage
 
@@ -173,11 +173,14 @@ class SinkTrial:
     def __init__(self, sink: Sink, uid: str = "out", parallelism: int = 2) -> None:
         self.sink, self.uid, self.parallelism = sink, Uid(uid), parallelism
         self.storage, self.layout = MemoryStorage(), JobLayout("trial")
+        self.inlines = True
+        """Whether every other attempt has its rows in the committable, as those of a job that are few."""
         self._begin()
 
     def _begin(self) -> None:
         self.lineage = Lineage(uuid.uuid4().hex)
         self.at = EpochId(Term(1), 0)
+        self.claims = claimed((), self.at.term)
         self.ledger = Ledger()
         self.completed: list[Committable] = []
         """What checkpoints carried: everything that a driver may commit again if its records are lost."""
@@ -190,7 +193,17 @@ class SinkTrial:
 
     def new_committer(self) -> Committer:
         """Create a committer as another process would: from a pickled sink."""
-        return self._sink().create_committer(CommitterContext(SCHEMA, partial(self._read)))
+        context = CommitterContext(SCHEMA, self._read, self._staged.check, lambda: self.history)
+        return self._sink().create_committer(context)
+
+    @property
+    def _staged(self) -> StagedReader:
+        return StagedReader(self.storage, self.layout, self.uid)
+
+    @property
+    def history(self) -> History:
+        """What the driver of the job knows."""
+        return History(self.lineage, self.claims, self.at.term)
 
     def _sink(self) -> Sink:
         travelled: Sink = pickle.loads(pickle.dumps(self.sink))
@@ -198,7 +211,7 @@ class SinkTrial:
 
     def _read(self, token: str) -> bytes:
         reach("trial.read")
-        return read_staged(self.storage, token)
+        return self._staged.read(token)
 
     # -- epochs ------------------------------------------------------------------------------------------------------
 
@@ -242,7 +255,11 @@ class SinkTrial:
 
     def open_writer(self, slot: int) -> tuple[JobStaging, SinkWriter]:
         attempt = AttemptId(next(_attempts))
-        staging = JobStaging(storage=self.storage, layout=self.layout, epoch=self.at, sink=self.uid, attempt=attempt)
+        # In a job, few rows wait in the committable and others in storage. Every sink is tried with both.
+        room = InlineRoom(1 << 20 if self.inlines and (self.at.number + slot) % 2 else 0)
+        staging = JobStaging(
+            storage=self.storage, layout=self.layout, epoch=self.at, sink=self.uid, attempt=attempt, room=room
+        )
         context = WriterContext(
             lineage=self.lineage,
             sink=self.uid,
@@ -262,6 +279,7 @@ class SinkTrial:
         self._open = []
         known = {(c.slot, c.epoch) for c in self.completed}
         self.completed += [c for c in self.ledger.carried_by(self.at) if (c.slot, c.epoch) not in known]
+        self.claims = reached(self.claims, self.at)
 
     def checkpoint(self) -> Release:
         """Complete a checkpoint and release what it carries."""
@@ -306,7 +324,7 @@ class SinkTrial:
         """
         self.parallelism = parallelism or self.parallelism
         self._open = []
-        self.at = EpochId(Term(self.at.term + 1), 0)
+        self.claim()
         self.ledger = Ledger(self.completed)
         self.committer = self.new_committer()
         return self.release()
@@ -315,10 +333,18 @@ class SinkTrial:
         """Like `restart`, but the records of what was published are kept: only what waits is committed."""
         self.parallelism = parallelism
         self._open = []
-        self.at = EpochId(Term(self.at.term + 1), 0)
+        self.claim()
         self.ledger = Ledger(self.ledger.carried_by(self.at))
         self.committer = self.new_committer()
         return self.release()
+
+    def claim(self, accepted: Sequence[EpochId] = ()) -> None:
+        """Begin a new term, as a driver does that claims the job. `accepted` is output of another history in the target."""
+        for epoch in sorted(accepted):
+            self.claims = learnt(self.claims, epoch, own=False)
+        number = max(ordinal(each.term) for each in self.claims) + 1
+        self.at = EpochId(term_of(number, uuid.uuid4().int), 0)
+        self.claims = claimed(self.claims, self.at.term)
 
     def start_from(self, carried: Sequence[Committable]) -> Release:
         """Let another driver start from a savepoint that carried these. What was published since stays published."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-@dataclass
+@dataclass(kw_only=True)
 class MemoryTable:
     """Rows and markers; while it is `down`, or has a `refusal`, it accepts no transaction."""
 
@@ -38,6 +38,8 @@ class MemoryTable:
     """The number of transactions that added rows."""
     down: bool = False
     refusal: Exception | None = None
+    missing: Exception | None = None
+    """Raised before the first row of a job, as by a database without the table."""
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @contextmanager
@@ -86,6 +88,12 @@ class TableCommitter:
             self._table.commits += bool(published)
         reach("table.2-committed")
         return outcomes(requests, published)
+
+    def check_target(self) -> None:
+        if self._table.down:
+            raise RetryLater("the table is down")
+        if self._table.missing is not None:
+            raise self._table.missing
 
     def _rows(self, request: Committable) -> list[tuple[Any, ...]]:
         return [tuple(row.values()) for batch in read_batches(request, self._context) for row in batch.to_pylist()]

@@ -38,6 +38,9 @@ class DeltaTarget:
     def outage(self):
         return failing("delta.1-read", DOWN)
 
+    def refusing(self):
+        return DeltaSink(f"{self.path}-without-a-table"), f"{self.path}-without-a-table"
+
     def leavings(self):
         return []  # vacuum's, not the sink's
 
@@ -73,6 +76,9 @@ class IcebergTarget:
     def take_away(self):
         self.table().delete()
 
+    def refusing(self):
+        return IcebergSink("lake", "nowhere.events", self.properties, create=True), "nowhere.events of catalog lake"
+
     def outage(self):
         return failing("iceberg.1-read", DOWN)
 
@@ -106,14 +112,14 @@ def test_a_table_has_one_marker_however_many_slots_and_rescales_there_were(targe
         assert trial.restart(parallelism)
         trial.epoch(*[1] * parallelism)
         assert trial.checkpoint()
-    assert table.markers() == [f"tidegate/{trial.lineage}/out/all"]
+    assert sorted(table.markers()) == [f"tidegate/{trial.lineage}/out/{name}" for name in ("all", "term")]
     check(table, trial)
 
 
 def marked_by_slot(monkeypatch, sink):
     """As earlier versions marked what they committed."""
 
-    def markers_of(requests):
+    def markers_of(requests, marker=None):
         return {slot_marker_name(request): marker_number(request.epoch) for request in requests}
 
     monkeypatch.setattr(f"tidegate.connectors.lakehouse.{sink}.committer.markers_of", markers_of)
@@ -136,4 +142,4 @@ def test_what_earlier_versions_marked_for_each_slot_is_not_added_again(target, t
     check(table, trial)
     if target == "iceberg":
         # A property can be removed, an application transaction of Delta cannot.
-        assert table.markers() == [f"tidegate/{trial.lineage}/out/all"]
+        assert sorted(table.markers()) == [f"tidegate/{trial.lineage}/out/{name}" for name in ("all", "term")]

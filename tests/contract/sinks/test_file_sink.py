@@ -45,6 +45,11 @@ class DirectoryTarget:
     def outage(self):
         return failing("files.1-marked", REFUSED)
 
+    def refusing(self):
+        blocked = self.path.parent / "file"
+        blocked.touch()
+        return FileSink(str(blocked / "out"), **self.choices), str(blocked)
+
     def leavings(self):
         return [path.name for path in (self.path / ".tidegate-staged").glob("part-*")]
 
@@ -139,6 +144,9 @@ class S3Target:
 
     def outage(self):
         return failing("files.1-marked", REFUSED)
+
+    def refusing(self):
+        return FileSink(f"s3://nowhere/{self.prefix}", options=self.options), f"s3://nowhere/{self.prefix}"
 
     def leavings(self):
         uploads = self.client.list_multipart_uploads(Bucket=self.address.bucket, Prefix=self.prefix + "/")

@@ -13,12 +13,14 @@ import pytest
 
 from tests.servers.fixtures import postgres_server
 from tests.servers.postgres import Postgres
-from tidegate.connectors.outcome import CommitInDoubt
+from tests.waiting import eventually
+from tidegate.connectors.outcome import CommitInDoubt, CommitRefused
 from tidegate.connectors.postgres import PostgresSink
 from tidegate.connectors.postgres.table import TableRefused
+from tidegate.connectors.sink import Checking, CommitterContext
 from tidegate.core.errors import PreconditionFailed, SchemaError
 from tidegate.testing.sink_contract import SinkContract, check, check_order
-from tidegate.testing.sink_trial import SinkTrial, failing
+from tidegate.testing.sink_trial import SCHEMA, SinkTrial, failing
 
 __all__ = ["postgres_server"]
 
@@ -48,6 +50,10 @@ class PostgresTarget:
 
     def outage(self):
         return self.server.outage()
+
+    def refusing(self):
+        conninfo = self.server.conninfo.replace("dbname=postgres", "dbname=shap")
+        return PostgresSink(conninfo, f"{self.schema}.out", **self.choices), "database 'shap'"
 
     def leavings(self):
         prepared = self.do("SELECT gid FROM pg_prepared_xacts p JOIN pg_database ON datname = p.database")
@@ -187,7 +193,7 @@ def test_a_job_whose_table_does_not_fit_does_not_start(postgres_server):
     target.do(f"ALTER TABLE {target.schema}.out ALTER n TYPE integer")
     with pytest.raises(TableRefused, match="n is int4, but the stream's column is bigint"):
         SinkTrial(target.sink())
-    with pytest.raises(TableRefused, match="There is no table nowhere"):
+    with pytest.raises(TableRefused, match=r"no table nowhere in the database 'postgres' at 127\.0\.0\.1:.*'tidegate'"):
         SinkTrial(PostgresSink(postgres_server.conninfo, "nowhere"))
 
 
@@ -284,3 +290,46 @@ def test_a_closed_committer_opens_its_connection_again(postgres_server):
         # The server needs a moment to notice.
         assert time.monotonic() < latest
     check(target, trial)
+
+
+@pytest.fixture
+def password_server(postgres_server):
+    """A server that asks the user tide for a password."""
+    with psycopg.connect(postgres_server.conninfo, autocommit=True) as connection:
+        if not connection.execute("SELECT 1 FROM pg_roles WHERE rolname = 'tide'").fetchone():
+            connection.execute("CREATE ROLE tide LOGIN PASSWORD 'right'")
+            postgres_server.ask_for_password("tide")
+    eventually(lambda: not _can_log_in(f"{postgres_server.conninfo} user=tide"), "the server asks for a password")
+    return postgres_server
+
+
+def _can_log_in(conninfo):
+    try:
+        psycopg.connect(conninfo).close()
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("login", "reason"),
+    [
+        ("user=tide dbname=postgres password=hunter2", 'password authentication failed for user "tide"'),
+        ("user=tide dbname=postgres", "no password supplied"),
+        ("user=tide dbname=shap password=right", 'database "shap" does not exist'),
+        ("user=nobody dbname=postgres", 'role "nobody" does not exist'),
+    ],
+)
+def test_a_refused_login_names_server_database_and_user(password_server, login, reason):
+    server = dict(part.split("=") for part in password_server.conninfo.split())
+    user, database = (word.partition("=")[2] for word in login.split()[:2])
+    conninfo = f"host={server['host']} port={server['port']} {login}"
+    committer = PostgresSink(conninfo, "totals").create_committer(CommitterContext(SCHEMA, bytes))
+    assert isinstance(committer, Checking)
+    began = time.monotonic()
+    with pytest.raises(CommitRefused) as refused:
+        committer.check_target()
+    assert time.monotonic() - began < 15
+    for part in (f"{server['host']}:{server['port']}", f"database {database!r}", f"user {user!r}", reason, "totals"):
+        assert part in str(refused.value), part
+    assert "hunter2" not in str(refused.value)

@@ -6,6 +6,7 @@ import uuid
 
 import pytest
 
+from tidegate.connectors.outcome import CommitRefused
 from tidegate.testing.sink_contract import SinkContract
 from tidegate.testing.table_sink import TableSink, table_named
 
@@ -28,6 +29,10 @@ class TableTarget:
 
     def outage(self):
         return self.table.outage()
+
+    def refusing(self):
+        self.table.missing = CommitRefused(f"there is no table {self.name}")
+        return self.sink(), self.name
 
     def leavings(self):
         return []

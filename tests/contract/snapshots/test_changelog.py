@@ -190,6 +190,30 @@ def test_a_checkpoint_uploads_what_changed_and_nothing_else(name: str, tmp_path:
     assert (len(new), len(after.files)) == (1, len(before.files) + 1), "the restored files were uploaded again"
 
 
+@pytest.mark.feature("I27")
+@pytest.mark.parametrize("with_changelog", [False, True])
+@pytest.mark.parametrize(("name", "now"), [("hashmap", "rocksdb"), ("rocksdb", "hashmap")])
+def test_a_checkpoint_with_changes_is_restored_into_the_other_backend(
+    name: str, now: str, with_changelog: bool, tmp_path: Path
+) -> None:
+    host, before = first_checkpoint(name, tmp_path)
+    host.build(version(1), version(2), some(400, 200, size=60), deletes=(key(3, "k00003"),))
+    state, _ = host.upload(replace(host.order(2, version(2), before, 1), changelog=True))
+    wanted = host.read(version(2))
+    assert (state.backend, len(wanted)) == (f"{name}+changelog", 599)
+
+    backend = backend_named(f"{now}+changelog" if with_changelog else now)
+    same = Host(tmp_path / "same", backend, host.storage)
+    made = same.restore(state, target=version(3))
+    assert made is not None
+    assert same.read(made) == wanted
+
+    half = Host(tmp_path / "half", backend, host.storage)
+    cut = half.restore(state, groups=(4, 7), target=version(4), complete=True)
+    assert cut is not None
+    assert half.read(cut) == {k: v for k, v in wanted.items() if k >= key(4, "")[:2]}
+
+
 @pytest.mark.feature("G3")
 @pytest.mark.parametrize("name", BACKENDS)
 def test_a_checkpoint_starts_from_the_version_that_was_stored_last(name: str, tmp_path: Path) -> None:

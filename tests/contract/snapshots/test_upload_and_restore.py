@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.snapshots.hosts import LAYOUT, Host, key, some, version
+from tests.contract.snapshots.hosts import LAYOUT, TERM, Host, key, some, version
 from tidegate.checkpoint import version_upload
 from tidegate.checkpoint.file_lists import loaded_task
 from tidegate.checkpoint.metadata import FileList, MetadataDamaged, StoredFileList, TaskState
@@ -23,6 +23,8 @@ from tidegate.core import faults
 from tidegate.core.ids import AttemptId, HostId, Slot, TaskId
 from tidegate.core.storage_cost import RequestCounts
 from tidegate.state.backends import backend_named
+from tidegate.state.disk_token import note_start
+from tidegate.state.local_root import LocalRoot
 from tidegate.state.port import StateBackend
 from tidegate.state.version import VersionId
 from tidegate.state.version_directory import version_path
@@ -124,6 +126,34 @@ def test_after_a_restore_from_a_stored_list_the_next_checkpoint_is_incremental(h
     assert objects(home, second) == (set(brought) - set(change.released)) | set(change.new)
 
 
+@pytest.mark.feature("F25", "F28", "H6")
+@pytest.mark.usefixtures("stored_lists")
+def test_only_the_changes_of_a_list_are_stored_also_after_a_restore(
+    home: Host, elsewhere: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(version_upload, "DELTAS_PER_LIST", 100.0)  # These lists are short.
+    home.build(None, version(1), some(0, 2000))
+    first, brought = home.upload(home.order(1, version(1)))
+    home.build(version(1), version(2), some(2000, 20))
+    change, second = part_of(home, home.order(2, version(2), base=first, base_id=1))
+    assert isinstance(first.files, StoredFileList)
+    assert isinstance(second.files, StoredFileList)
+    assert second.files.base == first.files.path
+    assert f"job/{first.files.path}" not in change.released
+    there = objects(home, second)
+    assert there == (set(brought) - set(change.released)) | set(change.new)
+    assert elsewhere.restore(second, stored=(TERM, 2)) == version(2)
+    elsewhere.build(version(2), version(3), some(2020, 20))
+    change, third = part_of(elsewhere, elsewhere.order(3, version(3), base=second, base_id=2))
+    assert isinstance(third.files, StoredFileList)
+    assert third.files.base == first.files.path
+    assert f"job/{second.files.path}" in change.released
+    assert objects(home, third) == (there - set(change.released)) | set(change.new)
+    home.storage.delete(list(change.released))
+    assert home.restore(third, stored=(TERM, 3)) == version(3)
+    assert home.read(version(3)) == some(0, 2040)
+
+
 @pytest.mark.feature("H6", "N11")
 @pytest.mark.usefixtures("stored_lists")
 @pytest.mark.parametrize("damage", ["missing", "changed", "another list"])
@@ -152,7 +182,7 @@ def part_of(host: Host, order: version_upload.UploadOrder) -> tuple[ListChange, 
 
 def objects(host: Host, state: TaskState) -> set[str]:
     assert isinstance(state.files, StoredFileList)
-    return {f"job/{name}" for name in (*loaded_task(host.storage, "job", state).objects(), state.files.path)}
+    return {f"job/{name}" for name in (*loaded_task(host.storage, "job", state).objects(), *state.files.paths)}
 
 
 @pytest.mark.feature("F29")
@@ -490,7 +520,7 @@ def test_a_version_that_is_not_whole_on_local_disk_is_fetched(
     assert host.read(made) == entries
 
 
-@pytest.mark.parametrize("since", ["this boot", "an earlier boot", "an unknown boot"])
+@pytest.mark.parametrize("since", ["this boot", "an earlier boot", "an unknown boot", "no start"])
 @pytest.mark.feature("H11", "H12")
 def test_at_a_start_a_version_of_this_boot_is_used_without_checksums(
     tmp_path: Path, backend: StateBackend, storage: Storage, monkeypatch: pytest.MonkeyPatch, since: str
@@ -498,6 +528,9 @@ def test_at_a_start_a_version_of_this_boot_is_used_without_checksums(
     """A byte that was changed shows whether content was compared: storage is asked for the file, or not."""
     if since == "an unknown boot":
         monkeypatch.setattr("tidegate.state.local_root._BOOT_ID", tmp_path / "none")
+    root = LocalRoot.open(tmp_path)
+    if since != "no start":
+        note_start(root.path)
     _, states = two_halves(tmp_path, backend, storage)
     home = tmp_path / "old-0" / str(states[0].task)
     damage_largest(home, states[0])

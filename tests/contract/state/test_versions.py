@@ -221,7 +221,7 @@ def test_a_manifest_says_all(backend: StateBackend, task: Path) -> None:
     store.write([(b"a", b"1")])
     manifest = store.seal()
     body = json.loads((version_path(task, v(1)) / "manifest.json").read_text())
-    assert body["format"] == 1
+    assert body["format"] == 2
     assert (body["backend"], body["version"], body["base"]) == (backend.name, "1/v1-1", None)
     assert body["key_groups"] == [32, 63]
     assert [file["name"] for file in body["files"]] == [file.name for file in manifest.files]

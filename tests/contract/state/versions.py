@@ -12,6 +12,7 @@ from tidegate.core.ids import AttemptId, EpochId, Term
 from tidegate.state.backends import backend_named
 from tidegate.state.heap import table
 from tidegate.state.port import StateBackend
+from tidegate.state.rocksdb import shared_memory
 from tidegate.state.version import Manifest, VersionId
 
 NAMES = ("hashmap", "rocksdb", "hashmap+changelog", "rocksdb+changelog")
@@ -54,8 +55,9 @@ def contents_by_name(name: str, directory: Path, version: VersionId) -> dict[byt
 
 
 def forget() -> None:
-    """Drop what a process keeps between attempts, as its death would."""
+    """Drop what a process keeps between attempts, as its death would: tables, and blocks of RocksDB's tables."""
     table.forget()
+    shared_memory._shared.clear()
 
 
 def in_fresh_process(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

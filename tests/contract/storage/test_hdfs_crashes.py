@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from tests.servers.fixtures import hdfs_servers
 from tests.servers.hdfs import Hdfs, HdfsAddresses
 from tests.servers.proxy import FaultyProxy, Rule, Throttle
+from tests.waiting import eventually
 from tidegate.core import faults
 from tidegate.storage import Lost, ObjectMissing, Patience, Storage, StorageUnavailable, Won, new_nonce, open_storage
 from tidegate.storage.hdfs.address import HdfsAddress
@@ -86,10 +86,7 @@ def test_killed_in_the_middle_of_the_body(hdfs: HdfsAddresses, hdfs_proxy: Fault
 def wait_for_private_file(hdfs: HdfsAddresses, root: str) -> None:
     """Until a DataNode has begun to write, as every client of the file system can see."""
     listing = Listing(WebHdfsClient(HdfsAddress.of(root, hdfs.options())), Patience())
-    deadline = time.monotonic() + 20
-    while not list(listing.files("")):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    eventually(lambda: list(listing.files("")), "a private file")
 
 
 def test_a_sweep_under_a_writer_only_makes_it_write_again(hdfs: HdfsAddresses, root: str) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import logging
 import sys
-import time
 from pathlib import Path
 
 import httpx
@@ -16,6 +15,7 @@ import httpx
 import tidegate as tg
 from tests import sparks
 from tests.integration.kafka.test_job import Count
+from tests.waiting import eventually, while_running
 from tidegate.control.rest import RestServer
 
 
@@ -55,10 +55,7 @@ def main(folder: Path) -> None:
     print(job.explain(), repr(job.graph()))
     chosen = tg.Checkpointing(dir=str(folder / "checkpoints"), interval="1 s")
     run = job.start(spark, checkpoint=chosen, listeners=[Notes(folder / "events" / "all")])
-    deadline = time.monotonic() + 90
-    while sum(report.rows_in for report in run.reports) < 3:
-        assert not run.await_termination(0.2)
-        assert time.monotonic() < deadline
+    eventually(while_running(run, lambda: sum(report.rows_in for report in run.reports) >= 3))
     run.savepoint(str(folder / "savepoint"))
     with tg.serve(run, port=0) as server, asking(server) as client:
         for number, path in enumerate(paths(client)):

@@ -12,9 +12,10 @@ from confluent_kafka.admin import AdminClient
 
 from tests.integration.kafka.topics import read
 from tidegate.connectors.kafka import KafkaSink
+from tidegate.core.faults import arm
 from tidegate.graph.schema import Schema
-from tidegate.testing.sink_contract import OrderContract, SinkContract
-from tidegate.testing.sink_trial import failing
+from tidegate.testing.sink_contract import OrderContract, RefusalContract, SinkContract, check
+from tidegate.testing.sink_trial import Killed, SinkTrial, failing
 
 RECORDS = Schema.parse("value string")
 
@@ -32,6 +33,9 @@ class AsRecords:
     def create_committer(self, context):
         return self.sink.create_committer(replace(context, schema=RECORDS))
 
+    def create_cleaner(self):
+        return self.sink.create_cleaner()
+
 
 class RecordWriter:
     def __init__(self, writer):
@@ -45,6 +49,7 @@ class RecordWriter:
 
 class TopicTarget:
     ordered = True
+    guarantee = "exactly-once"
 
     def __init__(self, kafka):
         self.kafka, self.topic = kafka, kafka.topic()
@@ -63,6 +68,11 @@ class TopicTarget:
     def outage(self):
         return failing("trial.commit-begins", ConnectionError("down"))
 
+    def refusing(self):
+        topic = f"{self.topic}-without-a-topic"
+        sink = KafkaSink(self.kafka.bootstrap_servers, topic, delivery_guarantee=self.guarantee)
+        return AsRecords(sink), f"'{topic}' at {self.kafka.bootstrap_servers}"
+
     def leavings(self):
         return []
 
@@ -78,6 +88,7 @@ class TopicTarget:
 
 
 class PlainTarget(TopicTarget):
+    guarantee = "at-least-once"
     commits = None
 
     def sink(self):
@@ -91,7 +102,38 @@ class TestKafkaSink(SinkContract):
         return TopicTarget(kafka)
 
 
-class TestKafkaSinkWithoutTransactions(OrderContract):
+class TestKafkaSinkWithoutTransactions(RefusalContract, OrderContract):
     @pytest.fixture
     def target(self, kafka):
         return PlainTarget(kafka)
+
+
+def test_a_cleaner_finds_and_ends_a_transaction_that_holds_a_marker(kafka):
+    target = TopicTarget(kafka)
+    trial = SinkTrial(target.sink())
+    trial.epoch(2, 2)
+    assert trial.checkpoint()
+    cleaner = target.sink().create_cleaner()
+    assert not list(cleaner.find(trial.lineage, trial.uid))
+
+    def dies(point, **context):
+        if point == "kafka.3-marked":
+            raise Killed(point)
+
+    trial.epoch(2, 2)
+    trial.complete()
+    arm(dies)
+    try:
+        with pytest.raises(Killed):
+            trial.release()
+    finally:
+        arm(None)
+    found = list(cleaner.find(trial.lineage, trial.uid))
+    assert {each.kind for each in found} == {"open transaction"}
+    assert not list(cleaner.find(SinkTrial(target.sink()).lineage, trial.uid))
+    for _ in range(2):
+        cleaner.end(found)
+        assert not list(cleaner.find(trial.lineage, trial.uid))
+    # The rows of the transaction are in the job's storage, and no marker says that they were sent.
+    assert trial.restart()
+    check(target, trial)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ import tidegate as tg
 from tests.integration.kafka.test_formats import V1, V2, Others, send
 from tests.integration.kafka.test_job import wait_for
 from tests.integration.kafka.topics import read
+from tests.waiting import eventually, while_running
 from tidegate.connectors.kafka.errors import RecordUnreadable
 
 
@@ -78,10 +78,7 @@ def test_a_record_that_cannot_be_decoded_ends_the_job_or_becomes_a_dead_letter(s
     readable.sink("out", tg.DiscardSink())
     job.side_output("bad").sink("letters", tg.CallbackSink(lambda rows, epoch: letters.extend(rows)))
     run = job.start(spark)
-    deadline = time.monotonic() + 60
-    while not letters:
-        assert not run.await_termination(0.2)
-        assert time.monotonic() < deadline
+    eventually(while_running(run, lambda: letters))
     run.cancel()
     [letter] = letters
     assert json.loads(letter.position) == {"topic": source, "partition": 0, "offset": 1}

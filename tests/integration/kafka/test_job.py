@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections import Counter
 
 import confluent_kafka as ck
@@ -13,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 import tidegate as tg
 from tests.integration.kafka.topics import fill, read
 from tests.sparks import ROOT
+from tests.waiting import eventually, while_running
 from tidegate.connectors.kafka.errors import RowsGone
 
 
@@ -37,11 +37,8 @@ def counting(spark, kafka, source, target, tmp_path, interval="1 s"):
 
 def wait_for(run, kafka, target, count):
     """Wait until readers of committed rows see so many; fail with what ended the job if it ended."""
-    deadline = time.monotonic() + 90
-    while len(found := read(kafka, target)) < count:
-        assert not run.await_termination(0.2)
-        assert time.monotonic() < deadline, f"{len(found)} of {count} rows"
-    return found
+    eventually(while_running(run, lambda: len(read(kafka, target)) >= count), f"{count} rows")
+    return read(kafka, target)
 
 
 @pytest.mark.feature("J1", "J28")
@@ -69,10 +66,7 @@ def test_nothing_is_sent_before_its_checkpoint_is_complete(spark, kafka, tmp_pat
     source, target = kafka.topic(), kafka.topic()
     fill(kafka, source, [{"value": "a"}] * 10)
     run = counting(spark, kafka, source, target, tmp_path, interval="1 h")
-    deadline = time.monotonic() + 90
-    while sum(report.rows_in for report in run.reports) < 10:
-        assert not run.await_termination(0.2)
-        assert time.monotonic() < deadline
+    eventually(while_running(run, lambda: sum(report.rows_in for report in run.reports) >= 10))
     assert read(kafka, target, "read_uncommitted") == []
     run.stop()
     assert [message.value() for message in read(kafka, target)] == [f"a={n}".encode() for n in range(1, 11)]
@@ -82,12 +76,14 @@ def test_rows_that_wait_in_kafka_are_reported(spark, kafka, tmp_path):
     source = kafka.topic(partitions=3)
     fill(kafka, source, [{"value": "a", "partition": n % 3} for n in range(300)])
     run = counting(spark, kafka, source, kafka.topic(), tmp_path)
-    seen, deadline = [], time.monotonic() + 90
-    while not seen or seen[-1] != 0:
-        assert time.monotonic() < deadline, seen
+    seen = []
+
+    def all_read():
         pending = run.report().sources[0].pending_rows
-        seen += [] if pending is None or pending in seen[-1:] else [pending]
-        time.sleep(0.05)
+        seen.extend([] if pending is None or pending in seen[-1:] else [pending])
+        return pending == 0
+
+    eventually(all_read, "no row waits", pause_s=0.05)
     run.cancel()
     assert len(seen) > 2
     assert seen == sorted(seen, reverse=True)
@@ -104,10 +100,7 @@ def test_a_job_whose_next_rows_are_gone_stops_and_says_so(spark, kafka, tmp_path
     run.stop()
     fill(kafka, source, [{"value": "a"}] * 10)
     starved = counting(spark, kafka, source, target, tmp_path, interval="1 h")
-    deadline = time.monotonic() + 90
-    while sum(report.rows_in for report in starved.reports) < 10:
-        assert not starved.await_termination(0.2)
-        assert time.monotonic() < deadline
+    eventually(while_running(starved, lambda: sum(report.rows_in for report in starved.reports) >= 10))
     starved.cancel()
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     next(iter(admin.delete_records([ck.TopicPartition(source, 0, 15)]).values())).result(30)

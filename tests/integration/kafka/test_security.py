@@ -72,7 +72,6 @@ def test_every_way_to_log_in_works_for_reading_and_writing(kafka, tmp_path, way)
     assert batch.column("value").to_pylist() == [b"1", b"2"]
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.budget(120)
 @pytest.mark.parametrize("way", ["SCRAM-SHA-512", "certificate"])
 def test_one_set_of_settings_serves_source_and_sink_and_is_disclosed_nowhere(kafka, schema_registry, tmp_path, way):

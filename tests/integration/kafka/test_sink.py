@@ -187,7 +187,10 @@ def test_a_marker_that_may_have_expired_is_a_question_and_not_an_answer(kafka, t
     in_eight_days = old.at_ms + 8 * 24 * 3_600_000
 
     def commit(expired):
-        settings = {"timeout_ms": 60_000, "most_bytes": 1 << 20, "expired": expired, "now_ms": lambda: in_eight_days}
+        settings = {
+            "timeout_ms": 60_000, "most_bytes": 1 << 20, "expired": expired, "now_ms": lambda: in_eight_days,
+            "payload_of": lambda request: old, "topic": topic,
+        }  # fmt: skip
         TransactionalCommitter(kafka.bootstrap_servers, {}, output.shelf.read, **settings).commit([request])
 
     with pytest.raises(MarkerExpired, match="expired_marker='publish'"):

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tidegate as tg
 from tests.integration.inputs import stream
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from tidegate.runtime.driver.job_run import JobRun
@@ -96,17 +96,10 @@ def completed(run: JobRun) -> int:
     return 0 if run.checkpoints is None else run.checkpoints.counts.completed
 
 
-def wait_until(true: Callable[[], bool], timeout_s: float = 90) -> None:
-    latest = time.monotonic() + timeout_s
-    while not true():
-        assert time.monotonic() < latest
-        time.sleep(0.1)
-
-
 if __name__ == "__main__":
     from tests import sparks
 
     run = orders(sparks.session(), Path(sys.argv[1]))
-    wait_until(lambda: completed(run) >= 3 and len(run.reports) >= 5)
+    eventually(lambda: completed(run) >= 3 and len(run.reports) >= 5)
     print("ready", flush=True)
     time.sleep(600)

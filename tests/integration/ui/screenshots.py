@@ -1,4 +1,7 @@
-"""Takes the pictures of the documentation: `python -m tests.integration.ui.screenshots --to docs/images/ui`."""
+"""Takes the pictures of the documentation that need a job: `python -m tests.integration.ui.screenshots --to docs/images/ui`.
+
+Those of the overview in each situation are made by `tests.integration.ui.test_ui_health`, without Spark.
+"""
 
 from __future__ import annotations
 
@@ -32,21 +35,7 @@ class Shot:
 
 SHOTS = (
     Shot("running-overview", "running", "overview"),
-    Shot("running-overview-dark", "running", "overview", "dark"),
-    Shot("running-overview-phone", "running", "overview", width=390),
-    Shot("running-node", "running", "overview?node=totals"),
-    Shot("running-checkpoints", "running", "checkpoints"),
-    Shot("running-checkpoint-dark", "running", "checkpoints/3?with=2", "dark"),
-    Shot("running-state", "running", "state?uid=totals&state=total"),
-    Shot("running-output-phone-dark", "running", "output", "dark", 390),
-    Shot("running-savepoints", "running", "savepoints"),
-    Shot("running-configuration", "running", "configuration"),
-    Shot("failed-overview", "failed", "overview"),
     Shot("failed-exceptions-dark", "failed", "exceptions", "dark"),
-    Shot("dead-jobs", "dead", "jobs"),
-    Shot("dead-overview", "dead", "overview"),
-    Shot("dead-state-phone", "dead", "state?uid=totals&state=total", width=390),
-    Shot("waiting-overview", "waiting", "overview"),
 )
 
 

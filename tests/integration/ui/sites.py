@@ -12,8 +12,9 @@ from pathlib import Path
 
 import tidegate as tg
 from tests.integration.ui import sample_jobs
-from tests.integration.ui.sample_jobs import CHECKPOINTS, completed, wait_until
+from tests.integration.ui.sample_jobs import CHECKPOINTS, completed
 from tests.sparks import ROOT
+from tests.waiting import eventually
 from tidegate.control.rest import RestServer
 from tidegate.control.stored_service import StoredJobs
 
@@ -49,7 +50,7 @@ def running(spark, folder: Path) -> Iterator[Site]:
     run = sample_jobs.orders(spark, folder)
     try:
         with tg.serve(run, port=0, allow_actions=True, show_values=True) as server:
-            wait_until(lambda: completed(run) >= 2 and len(run.reports) >= 4)
+            eventually(lambda: completed(run) >= 2 and len(run.reports) >= 4)
             yield Site(server, str(run.lineage), str(folder / CHECKPOINTS))
     finally:
         run.cancel()
@@ -59,7 +60,7 @@ def running(spark, folder: Path) -> Iterator[Site]:
 def failed(spark, folder: Path) -> Iterator[Site]:
     run = sample_jobs.failing(spark, folder)
     with tg.serve(run, port=0) as server:
-        wait_until(lambda: run.has_ended)
+        eventually(lambda: run.has_ended)
         yield Site(server, str(run.lineage), str(folder / CHECKPOINTS))
 
 
@@ -92,7 +93,7 @@ def kill_a_driver(folder: Path) -> None:
             said = driver.stdout.readline()
             if said == "ready\n":
                 stored = StoredJobs(str(folder / CHECKPOINTS))
-                wait_until(lambda: recorded(stored) >= 3)
+                eventually(lambda: recorded(stored) >= 3)
         finally:
             driver.kill()
             driver.wait()

@@ -1,4 +1,4 @@
-"""What the pages decide from a report: the five answers, figures with units, the layout of the graph."""
+"""What the pages decide from a report: figures with units, the layout of the graph."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from tests.browser import Browser, Page
 from tests.sparks import ROOT
 
 UI = ROOT / "src" / "tidegate" / "control" / "ui"
-NOW = 1_700_000_000_000
-TASK = {"task": "L1-S0", "level": 1, "slot": 0, "busy": 0.4, "idle": 0.6, "held": 0.0, "rows_in": 10}
 
 
 class Files(http.server.SimpleHTTPRequestHandler):
@@ -36,77 +34,6 @@ def page() -> Iterator[Page]:
 def call(page: Page, module: str, function: str, *arguments: object) -> Any:
     given = ", ".join(json.dumps(each) for each in arguments)
     return json.loads(page.evaluate(f"import('/{module}').then(m => JSON.stringify(m.{function}({given}) ?? null))"))
-
-
-def checkpoint(number: int, age_s: int, **more: object) -> dict[str, Any]:
-    at = NOW - 1000 * age_s
-    return {"id": number, "trigger_timestamp": at - 500, "latest_ack_timestamp": at, "end_to_end_duration": 500, **more}
-
-
-def report(**changes: Any) -> dict[str, Any]:
-    """A healthy job with a checkpoint every 10 seconds."""
-    epoch = {"epoch": "1.1", "ended_ms": NOW, "duration_ms": 1000, "rows_in": 500, "phases": {}, "operators": {}}
-    latest = {"completed": checkpoint(7, 4), "failed": None, "savepoint": None, "restored": None}
-    return {
-        "status": "RUNNING", "started_ms": NOW - 60_000, "ended_ms": None, "written_ms": NOW, "restarts": 0, "epochs": [epoch],
-        "tasks": [TASK], "sources": [], "sinks": [], "held_by": None, "failures": [], "checkpoint_config": {"interval": 10_000},
-        "checkpoints": {"latest": latest, "counts": {"in_progress": 0}}, **changes,
-    }  # fmt: skip
-
-
-def latest(**changes: Any) -> dict[str, Any]:
-    found = {"completed": checkpoint(7, 4), "failed": None, "savepoint": None, "restored": None, **changes}
-    return {"latest": found, "counts": {"in_progress": 0}}
-
-
-def tones(page: Page, **changes: Any) -> dict[str, tuple[str, str]]:
-    """Question → tone and answer."""
-    found = call(page, "health.js", "answers", report(**changes), [], NOW)
-    return {each["question"]: (each["tone"], each.get("answer", "")) for each in found}
-
-
-FAILURE = {"at_ms": NOW - 5000, "kind": "UserCodeError", "message": "…", "restarted": True}
-FAILED = {"failed": checkpoint(8, 1, failure_timestamp=NOW - 1000)}
-
-
-def test_a_job_without_problems_is_healthy_and_keeps_up(page):
-    assert [tone for tone, _ in tones(page).values()] == ["ok", "ok", "ok", "none", "none"]
-
-
-@pytest.mark.parametrize(
-    ("changes", "question", "answer"),
-    [
-        ({"status": "FAILED", "failures": [FAILURE]}, "Healthy?", ("bad", "Failed")),
-        ({"status": "LOST"}, "Healthy?", ("bad", "Driver gone")),
-        ({"status": "FINISHED"}, "Healthy?", ("none", "Finished")),
-        ({"failures": [FAILURE], "restarts": 1}, "Healthy?", ("warn", "Restarted")),
-        ({"sinks": [{"sink": "out", "error": "refused"}]}, "Healthy?", ("bad", "Output fails")),
-        ({"checkpoints": latest(**FAILED)}, "Healthy?", ("bad", "Checkpoints fail")),
-        ({"checkpoints": latest(completed=checkpoint(7, 45))}, "Healthy?", ("warn", "Checkpoint late")),
-        ({"checkpoints": None}, "Last checkpoint", ("none", "Off")),
-        ({"held_by": "out"}, "Keeping up?", ("bad", "Held by out")),
-        ({"epochs": []}, "Keeping up?", ("none", "No epoch yet")),
-        ({"failures": [FAILURE]}, "Last problem", ("warn", "UserCodeError")),
-        ({"failures": [FAILURE], "status": "FAILED"}, "Last problem", ("bad", "UserCodeError")),
-        ({"checkpoints": latest(**FAILED)}, "Last problem", ("bad", "Checkpoint #8")),
-    ],
-)
-def test_a_problem_changes_the_answer_to_its_question(page, changes, question, answer):
-    assert tones(page, **changes)[question] == answer
-
-
-def test_a_lag_that_grows_with_every_epoch_means_falling_behind(page):
-    growing = [{"pending": None, "lag": lag} for lag in range(1000, 7000, 1000)]
-    steady = [*growing[:-1], {"pending": None, "lag": 900}]
-    assert call(page, "health.js", "answers", report(), growing, NOW)[1]["answer"] == "Falling behind"
-    assert call(page, "health.js", "answers", report(), steady, NOW)[1]["answer"] == "Yes"
-
-
-def test_the_slowest_task_is_the_busiest_and_its_rows_are_compared_with_its_level(page):
-    tasks = [TASK, {**TASK, "task": "L1-S1", "busy": 0.8, "rows_in": 90}, {**TASK, "task": "L2-S0", "level": 2}]
-    found = call(page, "health.js", "answers", report(tasks=tasks), [], NOW)[3]
-    assert found["answer"] == "L1-S1"
-    assert "1.8×" in found["detail"]
 
 
 @pytest.mark.parametrize(

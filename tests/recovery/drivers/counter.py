@@ -135,7 +135,7 @@ class Counter:
         ]
         checksum = hashlib.sha256(f"{self.name} {store.term} {id}".encode()).hexdigest()
         body = json.dumps({"checksum": checksum, "at": at, "file": file, "committables": carried}).encode()
-        return Draft(id, epoch, body, checksum, read("", body))
+        return Draft(id=id, epoch=epoch, metadata=body, checksum=checksum, contents=read("", body))
 
 
 def main() -> int:

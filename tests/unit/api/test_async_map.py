@@ -95,7 +95,8 @@ def test_functions_that_cannot_work_are_refused(function: Any, text: str) -> Non
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"timeout": "soon"}, "timeout: 'soon' is not a duration"),
+        ({"timeout": "soon"}, "timeout='soon' is not a duration"),
+        ({"timeout": 5}, r"async_map 'tier': timeout=5 has no unit\. Write '5 s' or '5 ms'"),
         ({"timeout": 0}, "not positive"),
         ({"capacity": 0}, "at least 1"),
         ({"capacity": 2.5}, "at least 1"),

@@ -24,17 +24,18 @@ EPOCHS = st.lists(
 )
 """Rows, and the watermark applied after them."""
 ASSIGNERS = {
-    "tumbling": tg.TumblingEventTimeWindows.of(20, 5),
-    "sliding": tg.SlidingEventTimeWindows.of(30, 20),
-    "every slide": tg.SlidingEventTimeWindows.of(30, 10, 3),
-    "sessions": tg.EventTimeSessionWindows.with_gap(20),
+    "tumbling": tg.TumblingEventTimeWindows.of("20 ms", "5 ms"),
+    "sliding": tg.SlidingEventTimeWindows.of("30 ms", "20 ms"),
+    "with gaps": tg.SlidingEventTimeWindows.of("20 ms", "50 ms", "15 ms"),
+    "every slide": tg.SlidingEventTimeWindows.of("30 ms", "10 ms", "3 ms"),
+    "sessions": tg.EventTimeSessionWindows.with_gap("20 ms"),
 }
 
 
 def aggregated(assigner, lateness=0, tag="late"):
     job = tg.Job("combining")
     rows = job.source("rows", tg.testing.frame(SCHEMA), event_time="ts")
-    stream = rows.key_by("user").window(assigner).allowed_lateness(lateness)
+    stream = rows.key_by("user").window(assigner).allowed_lateness(f"{lateness} ms")
     stream = stream.side_output_late_data(tag) if tag else stream
     return stream.aggregate(
         "of", n=tg.count(), some=tg.count("amount"), total=tg.sum("amount"), least=tg.min("amount"),
@@ -80,6 +81,36 @@ def test_combined_rows_give_what_single_rows_give_and_late_ones_are_judged_alone
 def test_rows_that_share_one_window_and_not_another_are_not_combined():
     stream, epochs = aggregated(ASSIGNERS["sliding"]), [([("a", 1, 5), ("a", 1, 15)], -60)]
     assert outcome(stream, epochs, combined) == outcome(stream, epochs, one_by_one)
+
+
+@pytest.mark.feature("B12")
+@pytest.mark.parametrize("kind", ["tumbling", "every slide"])
+def test_rows_on_both_sides_of_the_offset_are_not_combined(kind):
+    stream, epochs = aggregated(ASSIGNERS[kind]), [([("a", 1, 2), ("a", 1, 3), ("a", 2, 4), ("a", 4, 6)], -60)]
+    assert outcome(stream, epochs, combined) == outcome(stream, epochs, one_by_one)
+
+
+@pytest.mark.feature("B12")
+def test_rows_that_are_late_for_a_window_with_an_offset_fire_it_one_by_one():
+    """Two rows of the window from -5 to 25, which has fired and is kept for 15 ms."""
+    stream = aggregated(tg.SlidingEventTimeWindows.of("30 ms", "20 ms", "15 ms"), lateness=15)
+    epochs = [([], 26), ([("a", 1, 20), ("a", 2, 20)], 26)]
+    out, _ = outcome(stream, epochs, combined)
+    assert [row.total for row in out if row.window_end == moment(25)] == [1, 3]
+
+
+@pytest.mark.feature("B12")
+def test_rows_of_windows_with_gaps_are_sent_as_they_are():
+    """A pane in a gap belongs to no window. Whether its rows are late would then be decided by the start of the pane."""
+
+    def planned(assigner):
+        job = tg.Job("plan")
+        rows = job.source("rows", tg.testing.frame(SCHEMA), event_time="ts")
+        rows.key_by("user").window(assigner).aggregate("sums", n=tg.count()).sink("out", tg.DiscardSink())
+        return [edge.combine is not None for edge in plan(job.graph()).edges]
+
+    assert planned(tg.SlidingEventTimeWindows.of("20 ms", "20 ms", "15 ms")) == [True]
+    assert planned(tg.SlidingEventTimeWindows.of("20 ms", "21 ms", "15 ms")) == [False]
 
 
 @pytest.mark.feature("B12")

@@ -5,6 +5,7 @@ Those that need a running job are in `tests/integration/test_user_errors.py`.
 
 from __future__ import annotations
 
+import ast
 import re
 import threading
 from pathlib import Path
@@ -233,6 +234,26 @@ MISTAKES = {
         lambda _: tg.Checkpointing(interval="10 sek"),
         r"interval='10 sek'.*not a duration such as '500 ms', '10 s'",
     ),
+    "interval without a unit": (
+        lambda _: tg.Checkpointing(interval=30),
+        r"interval=30\): 30 has no unit. Write '30 s' or '30 ms'\.",
+    ),
+    "interval as a number in text": (
+        lambda _: tg.Checkpointing(interval="30"),
+        r"'30' has no unit. Write '30 s' or '30 ms'\.",
+    ),
+    "windows without a unit": (
+        lambda _: tg.TumblingEventTimeWindows.of(10),
+        r"size=10 has no unit. Write '10 s' or '10 ms'\.",
+    ),
+    "retries without a unit": (
+        lambda _: tg.FixedDelayRetry(3, 0.5),
+        r"delay=0\.5 has no unit. Write '0\.5 s' or '0\.5 ms'\.",
+    ),
+    "transactions without a unit": (
+        lambda _: tg.KafkaSink("b:9092", "t", transaction_timeout=900),
+        r"'t': transaction_timeout=900 has no unit. Write '900 s'",
+    ),
     "argument misspelt": (
         lambda _: tg.Checkpointing(intervall="10 s"),  # type: ignore[call-arg]
         r"no argument 'intervall'. Did you mean interval\?",
@@ -293,3 +314,16 @@ def test_a_listener_is_an_instance_of_its_class(listener, said):
     job.source("in", tg.testing.frame("a int")).sink("out", tg.DiscardSink())
     with pytest.raises(tg.errors.GraphError, match=said):
         job.start(listeners=[listener])
+
+
+@pytest.mark.parametrize("error", [SystemError("AST constructor recursion depth"), RecursionError(), MemoryError()])
+def test_source_code_that_cannot_be_parsed_is_not_checked(monkeypatch, error):
+    """Python's parser gives up on deeply nested code that the interpreter has no trouble with."""
+
+    def fails(*given):
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ast, "parse", fails)
+        found = tried(Totals())
+    assert found == [("ann", 5.0)]

@@ -13,11 +13,16 @@ import pytest
 
 import tidegate as tg
 from tests.unit.savepoint.checkpoint_kit import History, Operator, mapping, value
+from tidegate.checkpoint.effects import perform
+from tidegate.checkpoint.pins import read_pins
 from tidegate.core.errors import GraphError, WrongValue
 from tidegate.graph.key_values import InvalidKey
 from tidegate.savepoint.changes import ChangeRefused
+from tidegate.savepoint.pinned import NotRetained
 from tidegate.savepoint.snapshot import StateNotFound, StoredSnapshot
 from tidegate.savepoint.verify import verify
+from tidegate.storage import StorageDenied
+from tidegate.storage.local import LocalStorage
 
 
 @dataclass
@@ -59,6 +64,30 @@ def held(savepoint: tg.Savepoint, uid: str = "totals", state: str = "total") -> 
     return {entry.key: entry.value for entry in savepoint.state(uid, state).entries()}
 
 
+def test_a_checkpoint_is_pinned_while_its_state_is_read_and_no_longer(tmp_path: Path) -> None:
+    history = History(tmp_path)
+    checkpoint = tg.Savepoint.open(history.checkpoint(1, TOTALS))
+    entries = checkpoint.state("totals", "total").entries()
+    next(entries)
+    (pin,) = perform(read_pins(history.layout), history.storage)
+    assert (pin.metadata, pin.reason) == ("orders/chk-1/_metadata", "read with tg.Savepoint")
+    history.checkpoint(2, TOTALS)
+    history.checkpoint(3, TOTALS)  # drops the first one; the job reads the pin before it deletes anything
+    assert len(list(entries)) == len(TOTALS.holds["total"]) - 1
+    assert perform(read_pins(history.layout), history.storage) == ()
+    with pytest.raises(NotRetained, match="Retained: chk-2, chk-3"):
+        checkpoint.state("totals", "total").get("ann")
+
+
+def test_who_may_not_write_reads_a_checkpoint_without_a_pin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(self: object, path: str, data: bytes) -> None:
+        raise StorageDenied("file://", path, "read only")
+
+    checkpoint = tg.Savepoint.open(History(tmp_path).checkpoint(1, TOTALS))
+    monkeypatch.setattr(LocalStorage, "put", denied)
+    assert held(checkpoint) == TOTALS.holds["total"]
+
+
 @pytest.mark.feature("I29")
 def test_a_checkpoint_is_opened_and_asked(checkpoint: tg.Savepoint) -> None:
     assert [(s.uid, s.state, s.kind, s.key, s.value) for s in checkpoint.states()] == [
@@ -90,6 +119,23 @@ def test_a_savepoint_is_built_from_nothing(tmp_path: Path) -> None:
     assert written.state("rules", "all").get((1, "x")) == [{"name": "r", "limit": 3}, {"name": "s", "limit": 5}]
     assert {number.id for number in written.metadata.state_numbers} == {1, 2, 3}
     assert len(written.metadata.tasks) == 3
+
+
+@pytest.mark.feature("I29")
+def test_pandas_gets_flat_columns_and_none_that_are_empty(checkpoint: tg.Savepoint, tmp_path: Path) -> None:
+    plain = checkpoint.state("totals", "total").to_pandas()
+    assert list(plain.columns) == ["key", "value"]
+    assert dict(zip(plain["key"], plain["value"])) == USERS
+    assert list(checkpoint.state("totals", "seen").to_pandas().columns) == ["key", "map_key", "value"]
+    written = (
+        tg.SavepointWriter.new("orders")
+        .with_state("rules", "all", {(1, "x"): [Rule("r")]}, key="n bigint, s string", value=Rule, kind="list")
+        .write(tmp_path / "sp")
+    )
+    nested = written.state("rules", "all").to_pandas()
+    assert nested.to_dict("records") == [
+        {"key.k1": 1, "key.k2": "x", "position": 0, "value.name": "r", "value.limit": 3}
+    ]
 
 
 @pytest.mark.feature("I28")

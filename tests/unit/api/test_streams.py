@@ -57,7 +57,7 @@ def test_one_function_object_may_serve_two_operators() -> None:
 
 
 @pytest.mark.parametrize(
-    ("late", "expected_ms"), [("5 s", 5000), (timedelta(minutes=1), 60_000), (250, 250), (None, 0)]
+    ("late", "expected_ms"), [("5 s", 5000), (timedelta(minutes=1), 60_000), ("250 ms", 250), (None, 0)]
 )
 def test_out_of_orderness(late: Any, expected_ms: int) -> None:
     job = tg.Job("orders")

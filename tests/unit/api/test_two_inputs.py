@@ -84,7 +84,7 @@ def test_only_keys_of_the_same_types_meet():
         orders.connect(other)
     with pytest.raises(GraphError, match="event time"):
         orders.interval_join(
-            "j", other.key_by("n"), lower=0, upper=1, function=lambda left, right: None, schema="a int"
+            "j", other.key_by("n"), lower=0, upper="1 ms", function=lambda left, right: None, schema="a int"
         )
     with pytest.raises(GraphError, match="two jobs"):
         orders.connect(two_streams()[1])
@@ -155,7 +155,7 @@ class Pairs(tg.ProcessJoinFunction):
 def test_a_window_join_pairs_the_rows_of_a_window(backend):
     orders, payments = two_streams()
     joined = orders.window_join(
-        "join", payments, tg.TumblingEventTimeWindows.of(10), function=Pairs(), schema="item string, amount double"
+        "join", payments, tg.TumblingEventTimeWindows.of("10 ms"), function=Pairs(), schema="item string, amount double"
     )
     with tg.testing.harness(joined, state_backend=backend) as h:
         h.process1((1, "pen", moment(1)), (1, "ink", moment(9)), (1, "cap", moment(11)))

@@ -19,7 +19,7 @@ def rows(*events):
 def windowed(assigner=None):
     job = tg.Job("windows")
     stream = job.source("rows", tg.testing.frame(SCHEMA), event_time="ts").key_by("user")
-    return stream.window(assigner or tg.TumblingEventTimeWindows.of(10))
+    return stream.window(assigner or tg.TumblingEventTimeWindows.of("10 ms"))
 
 
 class Firings(tg.ProcessWindowFunction):
@@ -42,7 +42,7 @@ FIRINGS = "user string, start bigint, here int, sizes array<int>, everywhere int
 @BACKENDS
 @pytest.mark.feature("A5", "A15", "B11")
 def test_each_window_has_its_own_state_until_it_is_removed(backend):
-    stream = windowed().allowed_lateness(20).process("firings", Firings(), schema=FIRINGS)
+    stream = windowed().allowed_lateness("20 ms").process("firings", Firings(), schema=FIRINGS)
     with tg.testing.harness(stream, state_backend=backend) as h:
         h.process(*rows(("a", 1, 3), ("a", 1, 13)))
         h.advance_watermark(19)
@@ -59,7 +59,7 @@ def test_each_window_has_its_own_state_until_it_is_removed(backend):
 
 def test_state_per_window_is_refused_where_there_is_no_window_or_windows_merge():
     with pytest.raises(GraphError, match="merge"):
-        windowed(tg.EventTimeSessionWindows.with_gap(5)).process("firings", Firings(), schema=FIRINGS)
+        windowed(tg.EventTimeSessionWindows.with_gap("5 ms")).process("firings", Firings(), schema=FIRINGS)
 
     class Misplaced(tg.KeyedProcessFunction):
         here = tg.ValueState(int).per_window()
@@ -100,7 +100,9 @@ def test_a_window_whose_function_raises_is_gone_and_the_others_are_whole(backend
 
 
 @BACKENDS
-@pytest.mark.parametrize("assigner", [tg.TumblingEventTimeWindows.of(10), tg.EventTimeSessionWindows.with_gap(5)])
+@pytest.mark.parametrize(
+    "assigner", [tg.TumblingEventTimeWindows.of("10 ms"), tg.EventTimeSessionWindows.with_gap("5 ms")]
+)
 def test_a_row_that_cannot_be_added_leaves_no_window_behind(backend, assigner):
     def add(a, b):
         if b.amount < 0:

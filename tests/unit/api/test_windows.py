@@ -33,7 +33,7 @@ class Sums(tg.ProcessWindowFunction):
 def windowed(assigner, tag=None, lateness=0):
     job = tg.Job("windows")
     rows = job.source("rows", tg.testing.frame(SCHEMA), event_time="ts")
-    stream = rows.key_by("user").window(assigner).allowed_lateness(lateness)
+    stream = rows.key_by("user").window(assigner).allowed_lateness(f"{lateness} ms")
     return stream.side_output_late_data(tag) if tag else stream
 
 
@@ -44,9 +44,12 @@ def rows_of(events):
 EVENTS = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 9), st.integers(-50, 150)), max_size=40)
 MOVES = st.integers(-60, 200)
 KINDS = {
-    "tumbling": (tg.TumblingEventTimeWindows.of(20, 5), lambda t: [((t - 5) // 20 * 20 + 5, (t - 5) // 20 * 20 + 25)]),
+    "tumbling": (
+        tg.TumblingEventTimeWindows.of("20 ms", "5 ms"),
+        lambda t: [((t - 5) // 20 * 20 + 5, (t - 5) // 20 * 20 + 25)],
+    ),
     "sliding": (
-        tg.SlidingEventTimeWindows.of(30, 10),
+        tg.SlidingEventTimeWindows.of("30 ms", "10 ms"),
         lambda t: [(start, start + 30) for start in range(t // 10 * 10, t - 30, -10)],
     ),
 }
@@ -134,7 +137,7 @@ def test_a_row_belongs_to_the_windows_that_contain_its_time():
     def starts(assigner, ms):
         return [window.start for window in assigner.assign_windows(None, ms)]
 
-    shifted, sliding = tg.TumblingEventTimeWindows.of(60, 15), tg.SlidingEventTimeWindows.of(30, 10)
+    shifted, sliding = tg.TumblingEventTimeWindows.of("60 ms", "15 ms"), tg.SlidingEventTimeWindows.of("30 ms", "10 ms")
     assert [starts(shifted, ms) for ms in (14, 15, 74, 75)] == [[-45], [15], [15], [75]]
     assert [starts(sliding, ms) for ms in (59, 60)] == [[50, 40, 30], [60, 50, 40]]
 
@@ -151,7 +154,7 @@ def sessions(events, gap):
 
 
 def check_sessions(backend, how, events, cut):
-    stream = windowed(tg.EventTimeSessionWindows.with_gap(10))
+    stream = windowed(tg.EventTimeSessionWindows.with_gap("10 ms"))
     match how:
         case "process":
             out = stream.process("sum", Sums(), schema=RESULT)
@@ -200,10 +203,14 @@ def test_sessions_merge_the_same_in_rocksdb(how, events, cut):
 @BACKENDS
 @pytest.mark.feature("A4")
 @pytest.mark.parametrize(
-    "trigger", [tg.EventTimeTrigger(), tg.CountTrigger.of(1000), tg.ContinuousEventTimeTrigger.of(7)], ids=repr
+    "trigger", [tg.EventTimeTrigger(), tg.CountTrigger.of(1000), tg.ContinuousEventTimeTrigger.of("7 ms")], ids=repr
 )
 def test_the_windows_of_a_key_leave_nothing_behind(backend, trigger):
-    stream = windowed(tg.SlidingEventTimeWindows.of(30, 10), lateness=7).trigger(trigger).aggregate("n", n=tg.count())
+    stream = (
+        windowed(tg.SlidingEventTimeWindows.of("30 ms", "10 ms"), lateness=7)
+        .trigger(trigger)
+        .aggregate("n", n=tg.count())
+    )
     with tg.testing.harness(stream, state_backend=backend) as h:
         h.process(*rows_of([("a", 1, ms) for ms in range(0, 100, 3)]))
         h.advance_watermark(136)
@@ -214,7 +221,7 @@ def test_the_windows_of_a_key_leave_nothing_behind(backend, trigger):
 @pytest.mark.feature("A4")
 @BACKENDS
 def test_a_late_row_fires_its_window_again_as_long_as_it_may_come(backend):
-    stream = windowed(tg.TumblingEventTimeWindows.of(10), "late", lateness=20).aggregate("n", n=tg.count())
+    stream = windowed(tg.TumblingEventTimeWindows.of("10 ms"), "late", lateness=20).aggregate("n", n=tg.count())
     with tg.testing.harness(stream, state_backend=backend) as h:
         h.process(("a", 1, at(1)))
         h.advance_watermark(9)
@@ -229,7 +236,7 @@ def test_a_late_row_fires_its_window_again_as_long_as_it_may_come(backend):
 
 @BACKENDS
 def test_built_in_aggregates_leave_nulls_out(backend):
-    out = windowed(tg.TumblingEventTimeWindows.of(10)).aggregate(
+    out = windowed(tg.TumblingEventTimeWindows.of("10 ms")).aggregate(
         "all", rows=tg.count(), n=tg.count("amount"), total=tg.sum("amount"), least=tg.min("amount"),
         most=tg.max("amount"), last=tg.max("ts"), mean=tg.mean("amount"),
     )  # fmt: skip
@@ -262,7 +269,7 @@ class Mean(tg.AggregateFunction):
 @BACKENDS
 @pytest.mark.feature("A5")
 def test_an_aggregate_function_keeps_its_accumulator_only(backend):
-    stream = windowed(tg.TumblingEventTimeWindows.of(10)).aggregate(
+    stream = windowed(tg.TumblingEventTimeWindows.of("10 ms")).aggregate(
         "mean", Mean(), accumulator=list[int], schema="mean double"
     )
     with tg.testing.harness(stream, state_backend=backend) as h:
@@ -299,7 +306,7 @@ def test_a_global_window_fires_by_count(backend, trigger, fired):
 @pytest.mark.feature("A5")
 @BACKENDS
 def test_a_count_trigger_on_sessions_counts_rows_of_merged_windows_together(backend):
-    stream = windowed(tg.EventTimeSessionWindows.with_gap(10)).trigger(tg.CountTrigger.of(4))
+    stream = windowed(tg.EventTimeSessionWindows.with_gap("10 ms")).trigger(tg.CountTrigger.of(4))
     with tg.testing.harness(stream.aggregate("n", n=tg.count()), state_backend=backend) as h:
         h.process(*rows_of([("a", 0, 0), ("a", 0, 30), ("a", 0, 15), ("a", 0, 22)]))
         assert h.output() == []
@@ -310,7 +317,7 @@ def test_a_count_trigger_on_sessions_counts_rows_of_merged_windows_together(back
 @pytest.mark.feature("B1")
 @BACKENDS
 def test_a_continuous_trigger_shows_a_window_as_it_grows(backend):
-    stream = windowed(tg.TumblingEventTimeWindows.of(100)).trigger(tg.ContinuousEventTimeTrigger.of(40))
+    stream = windowed(tg.TumblingEventTimeWindows.of("100 ms")).trigger(tg.ContinuousEventTimeTrigger.of("40 ms"))
     with tg.testing.harness(stream.aggregate("n", n=tg.count()), state_backend=backend) as h:
         totals = []
         for ms in (5, 45, 90, 130):
@@ -325,7 +332,7 @@ def test_a_continuous_trigger_shows_a_window_as_it_grows(backend):
 def test_windows_of_processing_time_end_with_the_clock(backend):
     job = tg.Job("windows")
     keyed = job.source("rows", tg.testing.frame(SCHEMA)).key_by("user")
-    tumbling = keyed.window(tg.TumblingProcessingTimeWindows.of(1000)).aggregate("t", n=tg.count())
+    tumbling = keyed.window(tg.TumblingProcessingTimeWindows.of("1000 ms")).aggregate("t", n=tg.count())
     with tg.testing.harness(tumbling, state_backend=backend) as h:
         h.set_processing_time(5_400)
         h.process(("a", 1, None), ("a", 1, None))
@@ -333,8 +340,8 @@ def test_windows_of_processing_time_end_with_the_clock(backend):
         assert h.output() == []
         h.set_processing_time(5_999)
         assert h.output() == [("a", at(5000), at(6000), 2)]
-    session = keyed.window(tg.ProcessingTimeSessionWindows.with_gap(1000)).trigger(
-        tg.ContinuousProcessingTimeTrigger.of(500)
+    session = keyed.window(tg.ProcessingTimeSessionWindows.with_gap("1000 ms")).trigger(
+        tg.ContinuousProcessingTimeTrigger.of("500 ms")
     )
     with tg.testing.harness(session.aggregate("s", n=tg.count()), state_backend=backend) as h:
         h.set_processing_time(100)
@@ -353,11 +360,11 @@ def test_windows_of_processing_time_end_with_the_clock(backend):
     [
         (tg.CountEvictor.of(2), [3 + 4, 4 + 5]),
         (tg.CountEvictor.of(2, True), [1 + 2 + 3 + 4, 3 + 4 + 5]),
-        (tg.TimeEvictor.of(3), [2 + 3 + 4, 5]),
+        (tg.TimeEvictor.of("3 ms"), [2 + 3 + 4, 5]),
     ],
 )
 def test_an_evictor_decides_what_a_window_shows(backend, evictor, expected):
-    stream = windowed(tg.TumblingEventTimeWindows.of(100), lateness=50).evictor(evictor)
+    stream = windowed(tg.TumblingEventTimeWindows.of("100 ms"), lateness=50).evictor(evictor)
     with tg.testing.harness(stream.aggregate("sum", total=tg.sum("amount")), state_backend=backend) as h:
         h.process(*rows_of([("a", 1, 1), ("a", 2, 2), ("a", 3, 3), ("a", 4, 4)]))
         h.advance_watermark(99)
@@ -382,7 +389,7 @@ class Loudest(tg.ProcessWindowFunction):
 @BACKENDS
 @pytest.mark.feature("A1")
 def test_a_window_function_has_state_of_its_key_side_outputs_and_time(backend):
-    out = windowed(tg.TumblingEventTimeWindows.of(10)).reduce(
+    out = windowed(tg.TumblingEventTimeWindows.of("10 ms")).reduce(
         "loudest",
         lambda a, b: a if a.amount > b.amount else b,
         Loudest(),
@@ -420,6 +427,6 @@ def test_mistakes_are_reported_where_they_are_made():
 
 
 def test_a_row_without_event_time_is_an_error_that_names_it():
-    stream = windowed(tg.TumblingEventTimeWindows.of(10)).aggregate("n", n=tg.count())
+    stream = windowed(tg.TumblingEventTimeWindows.of("10 ms")).aggregate("n", n=tg.count())
     with tg.testing.harness(stream) as h, pytest.raises(tg.TidegateError, match="no event time"):
         h.process(("a", 1, None))

@@ -165,7 +165,7 @@ def draft(
     body = json.dumps({"checksum": checksum}).encode()
     staged = frozenset(c.payload.decode() for c in carried)
     BODIES[body] = CheckpointContents(frozenset(files), staged, carried)
-    return Draft(id, epoch, body, checksum, BODIES[body])
+    return Draft(id=id, epoch=epoch, metadata=body, checksum=checksum, contents=BODIES[body])
 
 
 def publish(

@@ -7,11 +7,12 @@ import pytest
 from tests.unit.checkpoint.history_kit import LAYOUT, PlainStorage, claimed, ref, signatures
 from tidegate.checkpoint import entry as entries
 from tidegate.checkpoint.claim import claim, claim_again, show_life
-from tidegate.checkpoint.effects import Create, Effect, ListFolders, Sleep
+from tidegate.checkpoint.effects import Create, Effect, ListFolders, Put, Sleep, Steps
 from tidegate.checkpoint.entry import Entry, RunOutcome, Signature
-from tidegate.checkpoint.log import ClaimLost
+from tidegate.checkpoint.foreign_output import foreign_output
+from tidegate.checkpoint.log import ClaimLost, path_of
 from tidegate.checkpoint.start import Start, StartRefused
-from tidegate.core.ids import Lineage
+from tidegate.core.ids import EpochId, Lineage, Term, Uid
 from tidegate.storage.port import Nonce
 
 
@@ -52,6 +53,48 @@ def test_an_owner_that_is_known_to_be_dead_is_not_watched(dead: str | None, slep
     assert storage.slept_ms == slept_ms
 
 
+def from_elsewhere(storage: PlainStorage) -> Start:
+    """A start from the savepoint of another job, which is there."""
+    savepoint = ref(3, owned=False, lineage=Lineage("line-of-another"))
+    storage.run(_put(savepoint.metadata))
+    return Start(source=savepoint)
+
+
+def _put(name: str) -> Steps[None]:
+    yield Put(name, b"metadata")
+
+
+@pytest.mark.feature("E15", "H1")
+def test_a_start_from_a_savepoint_that_got_nowhere_is_repeated_in_its_own_line() -> None:
+    storage = PlainStorage()
+    start = from_elsewhere(storage)
+    first = taking(storage, "first", start=start)
+    again = taking(storage, "again", start=start)
+    assert again.term > first.term
+    assert (again.lineage, again.base) == (first.lineage, start.source)
+    entries.check(first, again, "the log")
+    plain = taking(storage, "plain")
+    assert (plain.lineage, plain.base, plain.owed, plain.retained) == (
+        again.lineage, again.base, again.owed, again.retained,
+    )  # fmt: skip
+
+
+@pytest.mark.feature("E15")
+def test_output_that_the_log_does_not_know_is_found_when_a_start_from_a_savepoint_is_repeated() -> None:
+    storage = PlainStorage()
+    start = from_elsewhere(storage)
+    first = taking(storage, "first", start=start)
+    unknown = EpochId(Term(7), 70)
+    asked: list[Lineage] = []
+
+    def markers(lineage: Lineage) -> dict[Uid, tuple[EpochId, ...]]:
+        asked.append(lineage)
+        return {Uid("out"): (unknown,)}
+
+    assert storage.run(foreign_output(LAYOUT, markers, start.source)) == {Uid("out"): (unknown,)}
+    assert asked == [first.lineage]
+
+
 class Meanwhile(PlainStorage):
     """Lets something happen right before the n-th request of one kind."""
 
@@ -89,7 +132,7 @@ def test_a_checkpoint_in_the_wanted_slot_becomes_the_base() -> None:
 
     def publishes(storage: PlainStorage) -> None:
         entry = entries.checkpoint(mine, next(sign), ref(1), 1)
-        storage.objects[LAYOUT.log(entry.slot)] = entries.to_bytes(entry)
+        storage.objects[path_of(LAYOUT, entry)] = entries.to_bytes(entry)
 
     storage = Meanwhile(Create, publishes)
     mine = taking(storage, "old")
@@ -127,7 +170,7 @@ def test_a_replaced_owner_stops_at_its_next_heartbeat() -> None:
 def test_a_run_that_ended_in_order_is_followed_at_once() -> None:
     storage = PlainStorage()
     end = entries.end(claimed(), next(signatures()), RunOutcome.SUSPENDED, keep=True)
-    storage.objects = {LAYOUT.log(1): entries.to_bytes(claimed()), LAYOUT.log(2): entries.to_bytes(end)}
+    storage.objects = {LAYOUT.log(1): entries.to_bytes(claimed()), path_of(LAYOUT, end): entries.to_bytes(end)}
     assert taking(storage).term == 2
     assert storage.slept_ms == 0
 
@@ -148,7 +191,7 @@ def test_claiming_again_counts_a_checkpoint_whose_answer_was_lost() -> None:
     storage = PlainStorage()
     mine = taking(storage)
     entry = published(mine)
-    storage.objects[LAYOUT.log(2)] = entries.to_bytes(entry)
+    storage.objects[path_of(LAYOUT, entry)] = entries.to_bytes(entry)
     found = again(storage, mine, entry.nonce)
     assert (found.slot, found.term, found.base, found.lineage) == (3, 2, ref(1), mine.lineage)
     assert storage.slept_ms == 0
@@ -156,7 +199,7 @@ def test_claiming_again_counts_a_checkpoint_whose_answer_was_lost() -> None:
 
 def test_claiming_again_yields_to_its_own_late_write_and_tries_the_next_slot() -> None:
     entry: Entry
-    storage = Meanwhile(Create, lambda s: s.objects.update({LAYOUT.log(2): entries.to_bytes(entry)}))
+    storage = Meanwhile(Create, lambda s: s.objects.update({path_of(LAYOUT, entry): entries.to_bytes(entry)}))
     mine = taking(storage)
     entry = published(mine)
     storage.armed = True
@@ -171,7 +214,7 @@ def test_claiming_again_takes_the_job_from_nobody(ended: bool) -> None:
     other = taking(storage, "other", force=True)
     if ended:
         end = entries.end(other, next(signatures("end")), RunOutcome.SUSPENDED, True)
-        storage.objects[LAYOUT.log(end.slot)] = entries.to_bytes(end)
+        storage.objects[path_of(LAYOUT, end)] = entries.to_bytes(end)
     with pytest.raises(ClaimLost):
         again(storage, mine, "nonce-of-a-lost-answer")
 
@@ -192,10 +235,10 @@ def damaged(*missing: int, heartbeat: bool = True, traces: tuple[str, ...] = ())
     entry, sign = taking(storage, "second", force=True), signatures("second")
     for id in (1, 2):
         entry = entries.checkpoint(entry, next(sign), ref(id, term=2), 2)
-        storage.objects[LAYOUT.log(entry.slot)] = entries.to_bytes(entry)
+        storage.objects[path_of(LAYOUT, entry)] = entries.to_bytes(entry)
         storage.run(show_life(LAYOUT, entry, id))
     for slot in missing:
-        del storage.objects[LAYOUT.log(slot)]
+        del storage.objects[LAYOUT.log(slot, 0 if slot == 1 else 2)]
     if not heartbeat:
         del storage.objects[LAYOUT.owner]
     storage.objects.update({f"job/{name}": b"x" for name in traces})
@@ -218,7 +261,7 @@ def test_a_log_that_ends_before_the_slot_of_the_heartbeat_is_refused(missing: tu
         ((4,), "chk-2.2/_committed", "checkpoint 2 was published"),
         ((2, 3, 4), "shared/2/L1-S0/7/chk-1-x", "term 2 left traces"),
         ((1, 2, 3, 4), "taskowned/2/8/out/1/rows", "term 2 left traces"),
-        ((1,), "shared/2/L1-S0/7/chk-1-x", "term 2 left traces"),
+        ((2,), "shared/2/L1-S0/7/chk-1-x", "term 2 left traces"),
     ],
 )
 def test_traces_of_missing_entries_are_found_without_a_heartbeat(
@@ -238,9 +281,9 @@ def test_orphans_of_checkpoints_that_were_never_published_are_no_such_trace() ->
 
 def test_a_checkpoint_that_is_published_while_a_start_looks_is_no_such_trace() -> None:
     def publishes(storage: PlainStorage) -> None:
-        newest = entries.from_bytes(storage.objects[LAYOUT.log(4)], "log")
+        newest = entries.from_bytes(storage.objects[LAYOUT.log(4, 2)], "log")
         entry = entries.checkpoint(newest, next(signatures("rival")), ref(3, term=2), 2)
-        storage.objects[LAYOUT.log(5)] = entries.to_bytes(entry)
+        storage.objects[path_of(LAYOUT, entry)] = entries.to_bytes(entry)
         storage.objects["job/chk-3/_committed"] = b"x"
 
     storage = Meanwhile(ListFolders, publishes)
@@ -254,7 +297,7 @@ def test_a_savepoint_that_was_deleted_since_it_was_read_is_not_started_from() ->
     storage = PlainStorage()
     savepoint = ref(3, owned=False)
     with pytest.raises(StartRefused, match="no longer retained"):
-        taking(storage, start=Start(savepoint))
+        taking(storage, start=Start(source=savepoint))
     assert storage.objects == {}
     storage.objects[savepoint.metadata] = b"savepoint"
-    assert taking(storage, start=Start(savepoint)).base == savepoint
+    assert taking(storage, start=Start(source=savepoint)).base == savepoint

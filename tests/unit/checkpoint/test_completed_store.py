@@ -41,7 +41,7 @@ def test_a_checkpoint_is_metadata_then_entry() -> None:
     one = owner(storage, "one")
     ref = publish(storage, one, 1)
     assert ref.metadata == "job/chk-1/_metadata"
-    assert list(storage.objects)[-2:] == [ref.metadata, LAYOUT.log(2)]
+    assert list(storage.objects)[-2:] == [ref.metadata, LAYOUT.log(2, 2)]
     assert one.entry.base == ref
 
 

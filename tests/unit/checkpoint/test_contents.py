@@ -45,7 +45,7 @@ def metadata() -> CheckpointMetadata:
 def names_in(contents: CheckpointContents) -> set[str]:
     lists = [each.files for each in contents.lists]
     assert all(isinstance(files, FileList) for files in lists)
-    return {name for files in lists for name in objects_of(contents.root, files, None)} | contents.files
+    return {name for files in lists for name in objects_of(contents.root, files, files)} | contents.files
 
 
 @pytest.mark.feature("E6", "F32")

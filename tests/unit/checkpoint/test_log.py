@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tests.unit.checkpoint.history_kit import LAYOUT, PlainStorage, claimed, ref, signatures
 from tidegate.checkpoint import entry as entries
-from tidegate.checkpoint.effects import Get
+from tidegate.checkpoint.effects import Get, ListFolders
 from tidegate.checkpoint.entry import Entry, LogCorrupt, RunOutcome
-from tidegate.checkpoint.log import append, history, newest
+from tidegate.checkpoint.log import append, history, newest, path_of
 from tidegate.storage.port import Won
 
 SIGN = signatures()
@@ -20,7 +20,7 @@ SIGN = signatures()
 
 def write(storage: PlainStorage, *written: Entry) -> None:
     for entry in written:
-        storage.objects[LAYOUT.log(entry.slot)] = entries.to_bytes(entry)
+        storage.objects[path_of(LAYOUT, entry)] = entries.to_bytes(entry)
 
 
 def grown(length: int) -> list[Entry]:
@@ -54,7 +54,7 @@ def test_the_end_is_found_from_any_hint(length: int, hint: int) -> None:
 
 
 class Years:
-    """A log of a million entries that exist only when they are read."""
+    """A log of a million entries, of which the last thousands exist, and only when they are read."""
 
     LENGTH = 1_000_000
 
@@ -68,13 +68,17 @@ class Years:
                 effect = steps.send(answer)
             except StopIteration as end:
                 return end.value
-            assert isinstance(effect, Get)
             self.reads += 1
-            slot = int(effect.path.rpartition("/")[2])
-            answer = entries.to_bytes(replace(claimed(), slot=slot)) if slot <= self.LENGTH else None
+            if isinstance(effect, ListFolders):
+                answer = [f"{folder:012d}" for folder in (998_002, 999_002)]
+                continue
+            assert isinstance(effect, Get)
+            folder, slot = (int(part) for part in effect.path.split("/")[-2:])
+            exists = folder <= slot < folder + 1_000 and slot <= self.LENGTH
+            answer = entries.to_bytes(replace(claimed(), slot=slot, folder=folder)) if exists else None
 
 
-@pytest.mark.parametrize(("hint", "reads"), [(Years.LENGTH, 2), (Years.LENGTH - 100, 16), (0, 40), (2_000_000, 41)])
+@pytest.mark.parametrize(("hint", "reads"), [(Years.LENGTH, 5), (Years.LENGTH - 100, 19), (0, 22), (2_000_000, 23)])
 def test_the_end_of_a_log_of_years_costs_few_reads(hint: int, reads: int) -> None:
     log = Years()
     found = log.run(hint)
@@ -96,6 +100,8 @@ def _wrong(log: list[Entry]) -> dict[str, Entry]:
     good = entries.checkpoint(last, next(SIGN), ref(last.last_id + 1), 2)
     return {
         "a gap": replace(good, slot=good.slot + 1),
+        "another folder": replace(good, folder=good.slot),
+        "a folder for the next entry that cannot hold it": replace(good, next_folder=good.slot + 2),
         "another term": replace(good, term=entries.Term(7)),
         "an old id": replace(good, base=last.base, retained=last.retained),
         "another lineage": replace(good, lineage=entries.Lineage("other")),
@@ -127,10 +133,10 @@ def test_a_missing_or_damaged_entry_is_not_overlooked() -> None:
     storage = PlainStorage()
     write(storage, *grown(4))
     assert len(storage.run(history(LAYOUT, 4))) == 4  # type: ignore[arg-type]
-    storage.objects[LAYOUT.log(3)] = b"{}"
+    storage.objects[LAYOUT.log(3, 2)] = b"{}"
     with pytest.raises(LogCorrupt):
         storage.run(history(LAYOUT, 4))
-    del storage.objects[LAYOUT.log(3)]
+    del storage.objects[LAYOUT.log(3, 2)]
     with pytest.raises(LogCorrupt, match="missing"):
         storage.run(history(LAYOUT, 4))
 

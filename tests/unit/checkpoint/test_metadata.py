@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tiers.profiles import examples
+from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.metadata import (
     MAX_INLINE_BYTES,
     CheckpointMetadata,
@@ -40,7 +41,7 @@ from tidegate.checkpoint.metadata import (
     encode,
 )
 from tidegate.connectors.sink import Committable
-from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Term, Uid
+from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Term, Uid, term_of
 from tidegate.state.version import VersionId
 
 
@@ -94,7 +95,9 @@ paths = st.lists(plain_names, min_size=1, max_size=4).map("/".join)
 checksums = st.binary(max_size=8).map(lambda digest: f"sha256:{digest.hex()}")
 backends = st.sampled_from(["hashmap", "rocksdb", "canonical"])
 uids = names.map(Uid)
-epochs = st.builds(EpochId, st.integers(0, 99).map(Term), st.integers(0, 2**40))
+# As jobs count them, and as those of earlier versions did.
+terms = st.integers(0, 99).map(Term) | st.builds(term_of, st.integers(2, 1 << 20), st.integers(0, (1 << 32) - 1))
+epochs = st.builds(EpochId, terms, st.integers(0, 2**40))
 versions = st.builds(VersionId, epochs, st.integers(0, 2**50).map(AttemptId))
 schemas = st.recursive(
     texts.map(lambda text: {"type": text}), lambda inner: st.dictionaries(texts, inner, max_size=3), max_leaves=4
@@ -134,12 +137,23 @@ def some(items: st.SearchStrategy[Any], key: Any) -> st.SearchStrategy[Any]:
     return st.lists(items, max_size=4, unique_by=key).map(tuple)
 
 
+def with_rows(committable: Committable) -> Committable:
+    """Some of which are staged in the job's storage."""
+    rows = JobLayout("orders").staged(committable.epoch, committable.sink, AttemptId(1), "rows")
+    return dataclasses.replace(committable, staged=(rows,) if committable.slot % 2 else ())
+
+
+def after_its_output(model: CheckpointMetadata) -> CheckpointMetadata:
+    """A checkpoint carries output of its own epoch and of earlier ones."""
+    return dataclasses.replace(model, epoch=max([model.epoch, *(each.epoch for each in model.committables)]))
+
+
 models = st.builds(
     CheckpointMetadata,
     job=names,
     lineage=names.map(Lineage),
     checkpoint_id=counts,
-    term=counts.map(Term),
+    term=terms,
     epoch=epochs,
     kind=st.sampled_from(SnapshotKind),
     triggered_ms=counts,
@@ -177,16 +191,16 @@ models = st.builds(
             Committable,
             lineage=names.map(Lineage),
             sink=uids,
-            slot=counts,
+            slot=st.integers(0, 2**15 - 1),
             epoch=epochs,
             payload=st.binary(max_size=20),
-        ),
+        ).map(with_rows),
         max_size=4,
     ).map(tuple),
     committed=some(
         st.builds(CommittedMark, names.map(Lineage), uids, counts, epochs), lambda m: (m.lineage, m.sink, m.partition)
     ),
-)
+).map(after_its_output)
 
 
 @pytest.mark.feature("C4", "E6")
@@ -224,7 +238,8 @@ def test_committables_are_kept_in_the_order_of_their_commit() -> None:
 
     late, early = waiting("out", 0, 2, 1), waiting("out", 0, 1, 9)
     other = waiting("out", 1, 1, 1)
-    assert decode(encode(metadata(committables=(other, late, early)))).committables == (early, late, other)
+    carried = metadata(epoch=EpochId(Term(2), 1), committables=(other, late, early))
+    assert decode(encode(carried)).committables == (early, late, other)
 
 
 @pytest.mark.feature("E6")
@@ -260,10 +275,10 @@ def test_objects_of_a_file_in_parts_are_all_named() -> None:
 
 def test_a_later_format_is_refused_with_the_name_of_its_writer() -> None:
     head = json.loads(encode(metadata()))
-    head |= {"format": 3, "tidegate": "1.7.0", "checkpoint": {"unheard": "of"}}
+    head |= {"format": 5, "tidegate": "1.7.0", "checkpoint": {"unheard": "of"}}
     with pytest.raises(MetadataTooNew, match=r"tidegate 1\.7\.0 or later") as caught:
         decode(json.dumps(head).encode())
-    assert (caught.value.format, caught.value.newest) == (3, 2)
+    assert (caught.value.format, caught.value.newest) == (5, 4)
 
 
 @given(st.data())

@@ -5,7 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.checkpoint.committables import Ledger
 from tidegate.checkpoint.publisher_choice import PublisherChoice, PublisherLimits
+from tidegate.checkpoint.sink_output import OutputUpTo
 from tidegate.connectors.sink import Committable
 from tidegate.core.clock import Instant, MonotonicMs, WallMs
 from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
@@ -18,6 +20,10 @@ def at(ms: int) -> Instant:
     return Instant(MonotonicMs(ms), WallMs(ms))
 
 
+def due(*committables: Committable) -> OutputUpTo:
+    return Ledger(committables).up_to(EpochId(Term(9), 0))
+
+
 def waiting(size_bytes: int, sink: Uid = OUT) -> list[Committable]:
     epoch = EpochId(Term(1), 1)
     made = Committable(lineage=Lineage("l"), sink=sink, epoch=epoch, slot=Slot(0), payload=b"", size_bytes=size_bytes)
@@ -25,7 +31,7 @@ def waiting(size_bytes: int, sink: Uid = OUT) -> list[Committable]:
 
 
 def chosen(choice: PublisherChoice, size_bytes: int, ms: int, busy: tuple[Uid, ...] = ()) -> bool:
-    return OUT in choice.of_driver([*waiting(size_bytes), *waiting(1, TASKS_ONLY)], busy, at(ms))
+    return OUT in choice.of_driver(due(*waiting(size_bytes), *waiting(1, TASKS_ONLY)), busy, at(ms))
 
 
 def test_the_driver_publishes_while_little_waits_and_tasks_until_half_of_that_does():
@@ -45,9 +51,9 @@ def test_a_sink_that_the_driver_is_publishing_to_stays_with_it():
 
 def test_sinks_that_only_tasks_publish_to_are_never_chosen():
     choice = PublisherChoice([OUT], LIMITS)
-    assert choice.of_driver(waiting(1, TASKS_ONLY), (), at(0)) == {OUT}
+    assert choice.of_driver(due(*waiting(1, TASKS_ONLY)), (), at(0)) == {OUT}
     choice.failed(TASKS_ONLY, at(0))
-    assert choice.of_driver(waiting(1, TASKS_ONLY), (), at(0)) == {OUT}
+    assert choice.of_driver(due(*waiting(1, TASKS_ONLY)), (), at(0)) == {OUT}
 
 
 def test_after_a_failure_tasks_publish_for_a_while_and_longer_after_the_next():

@@ -18,18 +18,23 @@ from tidegate.checkpoint.release_plan import (
     Publication,
     ReleaseSchedule,
     publications,
-    stages,
     summary,
 )
+from tidegate.checkpoint.sink_output import OutputUpTo
 from tidegate.connectors.sink import Committable
 from tidegate.core.clock import Instant, MonotonicMs, WallMs
 from tidegate.core.ids import EpochId, Term, Uid
 
 KEYS = 12
+LAST = EpochId(Term(1_000), 0)
 
 
 def at(ms: int) -> Instant:
     return Instant(MonotonicMs(ms), WallMs(0))
+
+
+def waits(*committables: Committable) -> OutputUpTo:
+    return Ledger(committables).up_to(LAST)
 
 
 @dataclass
@@ -107,7 +112,7 @@ def test_tasks_that_publish_independently_twice_and_late_keep_the_order_of_every
     ledger, schedule, target = Ledger(found.keys), ReleaseSchedule(), Target(found.keys, failures)
     given_out: list[Publication] = []
     while len(ledger):
-        asked = schedule.for_tasks(ledger.waiting(), at(0), {Uid("out"): keyed})
+        asked = schedule.for_tasks(ledger.up_to(LAST), at(0), {Uid("out"): keyed})
         given_out += asked
         order = data.draw(st.sampled_from(given_out))  # one of now, or one that some process has forgotten to carry out
         if target.run(commit(order)) and order in asked:  # type: ignore[arg-type]
@@ -117,20 +122,25 @@ def test_tasks_that_publish_independently_twice_and_late_keep_the_order_of_every
 
 def test_a_stage_ends_with_its_term() -> None:
     found = [committable(1, 0), committable(1, 1), committable(2, 0), committable(1, 0, term=2)]
-    assert [len(stage) for stage in stages(found)] == [3, 1]
+    ledger, lengths = Ledger(found), []
+    while len(ledger):
+        stage = [each for slot in ledger.up_to(LAST).stage(Uid("out"), 500) for each in slot]
+        lengths.append(len(stage))
+        ledger.confirm(marks(stage))
+    assert lengths == [3, 1]
 
 
 def test_tasks_get_the_slots_of_a_stage_each_or_without_a_key_one_gets_all() -> None:
     found = [committable(1, 0), committable(1, 1), committable(2, 0), committable(1, 0, term=2)]
-    by_slot = ReleaseSchedule().for_tasks(found, at(0), {Uid("out"): True})
+    by_slot = ReleaseSchedule().for_tasks(waits(*found), at(0), {Uid("out"): True})
     assert [each.committables for each in by_slot] == [(found[0], found[2]), (found[1],)]
-    (together,) = ReleaseSchedule().for_tasks(found, at(0), {Uid("out"): False})
+    (together,) = ReleaseSchedule().for_tasks(waits(*found), at(0), {Uid("out"): False})
     assert together.committables == tuple(found)
 
 
 def test_a_sink_that_failed_waits_longer_each_time_and_the_others_do_not_wait() -> None:
     schedule = ReleaseSchedule(Backoff(first_ms=100, greatest_ms=300, jitter=0.0))
-    due = [committable(1), committable(1, sink="up")]
+    due = waits(committable(1), committable(1, sink="up"))
     assert [p.sink for p in schedule.begin(due, at(0))] == ["out", "up"]
     assert schedule.begin(due, at(0)) == []  # both are at work
     schedule.succeeded(Uid("up"), at(0))
@@ -151,7 +161,7 @@ def test_a_sink_that_failed_waits_longer_each_time_and_the_others_do_not_wait() 
 
 def test_time_wakes_nobody_for_a_sink_that_is_at_work_again() -> None:
     schedule = ReleaseSchedule(Backoff(first_ms=100, jitter=0.0))
-    due, in_tasks = [committable(1), committable(1, sink="task")], {Uid("task"): True}
+    due, in_tasks = waits(committable(1), committable(1, sink="task")), {Uid("task"): True}
     for sink in ("out", "task"):
         schedule.failed(Uid(sink), "down", at(0), 0.5)
     assert schedule.wake_ms(at(0)) == 100
@@ -162,13 +172,13 @@ def test_time_wakes_nobody_for_a_sink_that_is_at_work_again() -> None:
 
 def test_a_slot_that_is_published_does_not_end_the_wait_after_the_failure_of_another() -> None:
     schedule = ReleaseSchedule(Backoff(first_ms=100, jitter=0.0))
-    due, in_tasks = [committable(1), committable(1, 1)], {Uid("out"): True}
+    due, in_tasks = waits(committable(1), committable(1, 1)), {Uid("out"): True}
     assert len(schedule.for_tasks(due, at(0), in_tasks)) == 2
     schedule.failed(Uid("out"), "down", at(10), 0.5)
     schedule.succeeded(Uid("out"), at(20))
-    assert schedule.for_tasks(due[:1], at(50), in_tasks) == []
+    assert schedule.for_tasks(waits(committable(1)), at(50), in_tasks) == []
     assert schedule.error(Uid("out")) == "down"
-    assert len(schedule.for_tasks(due[:1], at(110), in_tasks)) == 1
+    assert len(schedule.for_tasks(waits(committable(1)), at(110), in_tasks)) == 1
     schedule.succeeded(Uid("out"), at(120))
     assert schedule.error(Uid("out")) is None
 
@@ -186,6 +196,6 @@ def test_the_bound_counts_epochs_and_bytes_of_one_sink(epochs: int, size_bytes: 
         for slot in (0, 1)
         for number in (1, 2, 3)
     ]
-    (found,) = summary(due, ReleaseSchedule())
+    (found,) = summary(waits(*due), ReleaseSchedule())
     assert (found.epochs, found.size_bytes) == (3, 30)
     assert Bounds(epochs, size_bytes).exceeded_by(found) == exceeded

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.unit.checkpoint.history_kit import LINE, claimed, ref, signatures
@@ -84,15 +86,71 @@ def test_cell(last: LastRun, way: How, expected: str) -> None:
         assert decision.what_to_do
 
 
+def test_a_start_beside_a_running_driver_names_it() -> None:
+    """Whoever has to stop the other one must know where it runs."""
+    before = ran()
+    decision = decide(before, Start(), alive=True)
+    assert isinstance(decision, Refuse)
+    assert before.owner in decision.why
+
+
 @pytest.mark.feature("E15", "I15", "N26")
 def test_a_cancelled_job_resumes_from_a_retained_checkpoint_given_by_path() -> None:
     assert decide(LAST[LastRun.CANCELED], Start(source=ref(1))) == Resume(ref(1), LINE)
 
 
+@pytest.mark.feature("E15")
+def test_a_job_that_resumes_from_a_retained_checkpoint_continues_the_line_of_that_checkpoint() -> None:
+    """Markers in targets have its name. Under that of the newest line, its waiting output would be published twice."""
+    before = Lineage("line-before")
+    log = entries.checkpoint(claimed(), next(SIGN), ref(1, lineage=before), 3)
+    assert decide(entries.checkpoint(log, next(SIGN), ref(2), 3), Start(source=ref(1, lineage=before))) == Resume(
+        ref(1, lineage=before), before
+    )
+
+
 @pytest.mark.feature("E15", "I15")
 def test_the_columns_of_the_table_are_distinguished() -> None:
     assert {way: how(ran(), start) for way, start in STARTS.items()} == {way: way for way in STARTS}
+    assert set(STARTS) == set(How) - {How.AGAIN}  # which depends on what the last run started from
     assert how(ran(), Start(source=SAVEPOINT)) is How.ROLLBACK
+
+
+def forked() -> Entry:
+    """A first start from the savepoint of another job, which completed no checkpoint."""
+    return entries.claim(None, next(SIGN), LINE, FOREIGN)
+
+
+@pytest.mark.feature("E15")
+@pytest.mark.parametrize("outcome", [None, RunOutcome.FAILED, RunOutcome.CANCELED, RunOutcome.SUSPENDED])
+def test_a_start_that_completed_no_checkpoint_may_be_repeated_with_the_same_savepoint(
+    outcome: RunOutcome | None,
+) -> None:
+    before = forked() if outcome is None else entries.end(forked(), next(SIGN), outcome, keep=True)
+    again = Start(source=FOREIGN)
+    assert how(before, again) is How.AGAIN
+    assert decide(before, again) == decide(before, Start()) == Resume(FOREIGN, LINE)
+    claimed_now = replace(FOREIGN, claimed=True)
+    assert decide(before, Start(source=claimed_now)) == Resume(claimed_now, LINE)
+
+
+@pytest.mark.feature("E15")
+def test_after_a_checkpoint_the_savepoint_of_another_job_is_refused_again() -> None:
+    progressed = entries.checkpoint(forked(), next(SIGN), ref(4), 3)
+    assert how(progressed, Start(source=FOREIGN)) is How.FOREIGN
+    for newest in (progressed, entries.end(progressed, next(SIGN), RunOutcome.FAILED, keep=True)):
+        assert isinstance(decide(newest, Start(source=FOREIGN)), Refuse)
+
+
+def test_another_savepoint_than_the_one_of_the_failed_start_is_refused() -> None:
+    for other in (replace(FOREIGN, metadata="elsewhere/_metadata"), replace(FOREIGN, checksum="another")):
+        assert isinstance(decide(forked(), Start(source=other)), Refuse)
+
+
+def test_a_savepoint_is_not_started_from_again_while_the_job_runs_or_after_it_has_finished() -> None:
+    assert isinstance(decide(forked(), Start(source=FOREIGN), alive=True), Refuse)
+    finished = entries.end(forked(), next(SIGN), RunOutcome.FINISHED, keep=True)
+    assert isinstance(decide(finished, Start(source=FOREIGN)), Refuse)
 
 
 def test_a_run_that_never_got_to_a_checkpoint_begins_again_in_its_own_line() -> None:

@@ -90,7 +90,7 @@ class Job:
                 self.storage.run(check_unclaimed(source, self.layout.job, "/ckpt"))
         lineage = Lineage(f"line-{next(NONCES)}")
         entry = self.storage.run(
-            claim(self.layout, Start(source, fresh), lambda: next(sign), lambda: lineage, 1, force=True)
+            claim(self.layout, Start(source=source, fresh=fresh), lambda: next(sign), lambda: lineage, 1, force=True)
         )
         store = CompletedCheckpointStore(
             self.layout, entry, lambda path, body: BODIES[body], lambda: next(sign), self.retained
@@ -108,7 +108,9 @@ class Job:
         body = json.dumps({"checksum": checksum}).encode()
         BODIES[body] = CheckpointContents(frozenset(), frozenset(), ())
         epoch = EpochId(store.term, id * 10)
-        self.storage.run(store.publish(Draft(id, epoch, body, checksum, BODIES[body])))
+        self.storage.run(
+            store.publish(Draft(id=id, epoch=epoch, metadata=body, checksum=checksum, contents=BODIES[body]))
+        )
 
     def tidy(self, store: CompletedCheckpointStore) -> None:
         cleaner = Cleaner(store)
@@ -122,8 +124,8 @@ def left(storage: PlainStorage) -> set[str]:
 
 
 def log_of(storage: PlainStorage, job: str = "job") -> list[entries.Entry]:
-    names = sorted(path for path in storage.objects if path.startswith(f"{job}/log/"))
-    log = [entries.from_bytes(storage.objects[name], name) for name in names]
+    names = [path for path in storage.objects if path.startswith((f"{job}/log/", f"{job}/entries/"))]
+    log = sorted((entries.from_bytes(storage.objects[name], name) for name in names), key=lambda entry: entry.slot)
     entries.fold(log)
     return log
 

@@ -99,6 +99,8 @@ def test_defaults_are_flinks_except_retention() -> None:
         max_waiting_bytes=10 << 30,
         refuse_unpublished=False,
         publisher=Publisher.AUTO,
+        inline_output_bytes=8 << 10,
+        max_inline_output_bytes=8 << 20,
     )
     assert RecoveryConfig.of(read_options()) == RecoveryConfig(
         path=None,
@@ -439,7 +441,7 @@ def test_a_key_set_twice_in_a_file_is_refused() -> None:
 @pytest.mark.feature("D2", "F26")
 def test_checkpointing_in_code_is_the_same_mapping() -> None:
     given = Checkpointing(
-        dir="s3://b", interval="10 s", min_pause=timedelta(seconds=2), timeout=60_000, incremental=True,
+        dir="s3://b", interval="10 s", min_pause=timedelta(seconds=2), timeout="1 min", incremental=True,
         retention="DELETE_ON_CANCELLATION", options={"restart-strategy.type": "none", "state.checkpoints.dir": "x"},
     )  # fmt: skip
     assert given.to_options() == {
@@ -461,7 +463,7 @@ def test_checkpointing_in_code_is_the_same_mapping() -> None:
 )  # fmt: skip
 def test_each_setting_in_code_is_found_where_the_driver_looks_for_it() -> None:
     given = Checkpointing(
-        dir="s3://b/checkpoints/", interval=7_000, mode="AT_LEAST_ONCE", timeout="3 min", max_concurrent=4,
+        dir="s3://b/checkpoints/", interval="7 s", mode="AT_LEAST_ONCE", timeout="3 min", max_concurrent=4,
         tolerable_failures=5, retention="DELETE_ON_CANCELLATION", num_retained=6, savepoint_dir="s3://b/savepoints/",
         incremental=True, inline_threshold="30 kb", backend="rocksdb", map_uids={"a": "b"},
         renamed_fields={("b", "n"): {"x": "y"}}, options={C + "local-backup.dirs": "/fast"},
@@ -499,6 +501,25 @@ def test_a_field_set_in_code_wins_over_its_key() -> None:
     for key in (C + "incremental", "state.backend.incremental"):
         given = Checkpointing(dir="d", incremental=True, options={key: "false"})
         assert CheckpointConfig.of(read_options(given.to_options())).incremental is True
+
+
+@pytest.mark.feature("F26")
+def test_a_field_that_switches_something_off_in_code_wins_over_the_file_for_all_jobs() -> None:
+    """`False` and 0 are choices: only a field that is left out leaves it to the file."""
+    shared = {C + "incremental": True, C + "tolerable-failed-checkpoints": 3, C + "min-pause": "5 s"}
+    given = Checkpointing(dir="d", interval="1 s", incremental=False, tolerable_failures=0, min_pause=0)
+    made = CheckpointConfig.of(read_options(given.to_options(), shared))
+    assert (made.incremental, made.tolerable_failures, made.min_pause_ms) == (False, 0, 0)
+    made = CheckpointConfig.of(read_options(Checkpointing(dir="d", interval="1 s").to_options(), shared))
+    assert (made.incremental, made.tolerable_failures, made.min_pause_ms) == (True, 3, 5_000)
+
+
+@pytest.mark.feature("G10")
+@pytest.mark.parametrize("on", [True, False])
+def test_an_option_that_is_set_in_code_wins_over_the_file_for_all_jobs_also_if_it_is_off(on: bool) -> None:
+    given = Checkpointing(dir="d", interval="1 s", options={"state.changelog.enabled": on})
+    read = read_options(given.to_options(), {"state.changelog.enabled": not on})
+    assert CheckpointConfig.of(read).changelog is on
 
 
 @pytest.mark.feature("D4")

@@ -14,7 +14,7 @@ from tidegate.control.capacity_constants import DEFAULTS, BadConstant, Constants
 
 PLAIN = {"task_cpu": 1e-9, "utilization": 0.5, "large_state_factor": 1, "key_cpu": 1e-9}
 """Constants that leave one effect at a time."""
-SMALL = Workload(rows_per_s=1e5, keys=1e6, state_bytes_per_key=100, cores_per_executor=4)
+SMALL = Workload(rows_per_s=1e5, keys=1e6, state_bytes_per_key=100, cores_per_executor=4, staged_sinks=0)
 
 
 def plan(work: Workload = SMALL, constants: dict[str, float] | None = None, **changes: object) -> Capacity:
@@ -205,3 +205,27 @@ def test_an_unknown_constant_or_one_below_zero_is_refused() -> None:
         with pytest.raises(BadConstant, match="above 0"):
             Constants({"key_cpu": value})
     assert Constants({"price_million_writes": 0}).prices.per_million_writes == 0
+
+
+def test_staged_output_is_counted_by_task_epoch_and_sink() -> None:
+    """A thousand slots with epochs of 0.864 s: 100,000 epochs a day, and more rows than fit into metadata."""
+    work = replace(SMALL, rows_per_s=1e6, row_bytes=200, parallelism=1_000, epoch_s=0.864, interval_s=8.64)
+    none, one, two = (plan(work, PLAIN, staged_sinks=sinks) for sinks in (0, 1, 2))
+    assert (one.staged_objects, one.inline_share) == (pytest.approx(10_000), 0)
+    assert two.staged_objects == pytest.approx(20_000)
+    assert one.requests.writes - none.requests.writes == 10_000
+    assert one.requests.reads - none.requests.reads == 10_000
+    a_day = (one.request_cost_per_month - none.request_cost_per_month) / 30
+    assert a_day == pytest.approx(500 + 40, rel=0.01)
+
+
+def test_few_rows_of_output_need_no_request() -> None:
+    work = replace(SMALL, rows_per_s=1e6, parallelism=1_000, epoch_s=1, interval_s=3)
+    work = replace(work, output_rows_per_s=3_000, staged_sinks=1)
+    found = plan(work, PLAIN)
+    assert (found.staged_objects, found.inline_share) == (0, 1)
+    assert found.metadata_bytes < 16e6
+    assert found.requests == plan(work, PLAIN, staged_sinks=0).requests
+    longer = plan(work, PLAIN, interval_s=60)
+    assert 0 < longer.inline_share < 1, "the bound on everything that waits"
+    assert longer.metadata_bytes < 16e6

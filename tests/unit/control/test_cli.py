@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,10 +17,13 @@ from click.testing import CliRunner, Result
 from tests.unit.runtime.driver.run_kit import run_report
 from tests.unit.runtime.driver.test_progress import complete, coordinator
 from tests.unit.savepoint.checkpoint_kit import History, Operator, listing, mapping, value
+from tidegate.checkpoint.entry import to_bytes
 from tidegate.checkpoint.layout import JobLayout
+from tidegate.checkpoint.log import path_of
 from tidegate.checkpoint.statistics import CheckpointStatistics
 from tidegate.control.cli import main
 from tidegate.core.storage_cost import LIST_PRICES, RequestCounts
+from tidegate.savepoint import snapshot as snapshot_module
 from tidegate.testing.clock import at
 
 TOTALS = Operator(
@@ -226,6 +231,7 @@ if __name__ == "__main__":
     raise SystemExit("must not run")
 """
 LAST = "last = tg.ListState(__import__('decimal').Decimal)"
+RECENT = "recent = tg.ListState(__import__('decimal').Decimal)"
 
 
 @pytest.mark.parametrize(
@@ -238,6 +244,10 @@ LAST = "last = tg.ListState(__import__('decimal').Decimal)"
         ("float", LAST, "sums", [], 1, {"as is", "new", "dropped"}),
         ("float", LAST, "sums", ["-n"], 0, {"as is", "new", "dropped"}),
         ("float", LAST, "sums", ["--map-uid", "totals=sums"], 0, {"as is"}),
+        ("float", RECENT, "totals", [], 1, {"as is", "new", "incompatible"}),
+        ("float", RECENT, "totals", ["-n"], 1, {"as is", "new", "incompatible"}),
+        ("float", RECENT, "totals", ["--drop-state", "totals/last"], 0, {"as is", "new", "dropped"}),
+        ("float", f"{RECENT[:-1]}, renamed_from='last')", "totals", [], 0, {"as is"}),
     ],
 )
 def test_compat_says_whether_the_job_will_start(
@@ -247,6 +257,74 @@ def test_compat_says_whether_the_job_will_start(
     document = told("compat", tmp_path / "job.py", "--from", chk, *flags, code=code)
     assert {v["verdict"] for v in document["verdicts"]} == verdicts
     assert document["compatible"] == (code == 0)
+
+
+@pytest.fixture(params=["the job file", "the file for all jobs"])
+def job_file(request: pytest.FixtureRequest, history: History, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A job whose checkpoint directory is configured where `tidegate run` looks for it. Another job keeps its own there."""
+    other = History(tmp_path / "other", job="other", url=history.url)
+    other.checkpoint(1, TOTALS)
+    path, text = tmp_path / "job.py", JOB.format(total="float", more=LAST, uid="totals")
+    if request.param == "the job file":
+        text += f"checkpoint = tg.Checkpointing(dir={str(tmp_path / 'ckpt')!r}, interval='10 s')\n"
+    else:
+        (tmp_path / "conf").mkdir()
+        (tmp_path / "conf" / "config.yaml").write_text(f"execution.checkpointing.dir: {tmp_path / 'ckpt'}\n")
+        monkeypatch.setenv("TIDEGATE_CONF_DIR", str(tmp_path / "conf"))
+    path.write_text(text)
+    return path
+
+
+def test_commands_find_the_checkpoints_of_a_job_file_as_run_does(job_file: Path, tmp_path: Path) -> None:
+    assert [each["id"] for each in told("checkpoints", "list", job_file)["checkpoints"]] == [1, 2]
+    assert told("compat", job_file)["path"].endswith("/orders/chk-2")
+    assert told("checkpoints", "show", job_file) == told("checkpoints", "show", tmp_path / "ckpt" / "orders" / "chk-2")
+    assert len(told("checkpoints", "verify", job_file)["checked"]) == 2
+    assert told("savepoint", "show", job_file)["id"] == 2
+    assert told("savepoint", "copy", job_file, tmp_path / "sp")["entries"] > 0
+    assert told("compat", job_file, "--from", tmp_path / "sp")["compatible"]
+
+
+@pytest.mark.parametrize("job_file", ["the file for all jobs"], indirect=True)
+def test_without_a_directory_that_of_the_file_for_all_jobs_is_used(job_file: Path) -> None:
+    assert {each["job"] for each in told("checkpoints", "list")["checkpoints"]} == {"orders", "other"}
+    assert len(told("checkpoints", "verify", "--quick")["checked"]) == 3
+
+
+def test_a_directory_that_nobody_has_configured_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TIDEGATE_CONF_DIR", raising=False)
+    path = tmp_path / "job.py"
+    path.write_text(JOB.format(total="float", more=LAST, uid="totals"))
+    for command in (["checkpoints", "list"], ["compat", str(path)]):
+        result = run(*command)
+        assert result.exit_code != 0
+        assert "There is no checkpoint directory." in result.output
+    path.write_text(
+        path.read_text() + f"checkpoint = tg.Checkpointing(dir={str(tmp_path / 'new')!r}, interval='10 s')\n"
+    )
+    assert "holds no checkpoint of the job 'orders'" in run("compat", path).output
+
+
+@pytest.mark.feature("I31", "I37")
+@pytest.mark.parametrize("said", ["by an option in the file", "by the operator"])
+def test_compat_reads_what_the_job_file_says_about_its_start(chk: Path, tmp_path: Path, said: str) -> None:
+    text = JOB.format(total="float", more=LAST, uid="sums")
+    if said == "by the operator":
+        text = text.replace('process("sums"', 'process(tg.Uid("sums", renamed_from="totals")')
+    else:
+        text += "checkpoint = tg.Checkpointing(dir='/tmp/x', interval='10 s', map_uids={'totals': 'sums'})\n"
+    (tmp_path / "job.py").write_text(text)
+    assert {v["verdict"] for v in told("compat", tmp_path / "job.py", "--from", chk)["verdicts"]} == {"as is"}
+
+
+@pytest.mark.feature("I28", "I31")
+def test_a_copy_for_a_job_has_the_names_that_the_job_declares(chk: Path, tmp_path: Path) -> None:
+    more = f"{RECENT[:-1]}, renamed_from='last')"
+    (tmp_path / "job.py").write_text(JOB.format(total="float", more=more, uid="sums"))
+    flags = ["--rename", "totals=sums", "--for", tmp_path / "job.py"]
+    told("savepoint", "copy", chk, tmp_path / "sp", *flags)
+    (tmp_path / "job.py").write_text(JOB.format(total="float", more=RECENT, uid="sums"))
+    assert told("compat", tmp_path / "job.py", "--from", tmp_path / "sp")["compatible"]
 
 
 @pytest.mark.feature("I28", "I31")
@@ -309,3 +387,82 @@ def test_the_path_of_a_snapshot_is_relative_to_the_current_directory(tmp_path, m
     assert snapshot_path("saved/savepoint-1") == f"{tmp_path}/saved/savepoint-1"
     assert snapshot_path("orders/chk-7") == "orders/chk-7"
     assert snapshot_path("s3://bucket/savepoint-1") == "s3://bucket/savepoint-1"
+
+
+def test_a_job_that_is_broken_does_not_hide_the_others(history: History, tmp_path: Path) -> None:
+    history.storage.put(JobLayout("broken").log(1), b"not a log")
+    found = told("checkpoints", "list", tmp_path / "ckpt", code=1)
+    assert [(c["job"], c["id"]) for c in found["checkpoints"]] == [("orders", 1), ("orders", 2)]
+    assert [problem["job"] for problem in found["problems"]] == ["broken"]
+    assert "broken" in run("checkpoints", "list", tmp_path / "ckpt").output
+
+
+def test_a_checkpoint_that_is_broken_does_not_hide_the_others(history: History, tmp_path: Path) -> None:
+    (tmp_path / "ckpt" / "orders" / "chk-1" / "_metadata").write_bytes(b"nothing")
+    found = told("checkpoints", "list", tmp_path / "ckpt", code=1)
+    assert [c["id"] for c in found["checkpoints"]] == [2]
+    assert "checkpoint 1 cannot be read" in found["problems"][0]["problem"]
+
+
+@pytest.mark.parametrize("elsewhere", ["s3://other-bucket/savepoint", "http://169.254.169.254/latest", "hdfs://host/x"])
+def test_a_list_of_a_strangers_directory_calls_no_host_that_it_names(
+    history: History, tmp_path: Path, elsewhere: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log of a job may name a savepoint anywhere. Whoever looks has credentials for other stores."""
+    name_elsewhere(history, f"{elsewhere}/_metadata")
+    opened: list[str] = []
+    real = snapshot_module.open_storage
+    monkeypatch.setattr(
+        snapshot_module, "open_storage", lambda url, **more: opened.append(str(url)) or real(url, **more)
+    )
+    found = told("checkpoints", "list", tmp_path / "ckpt", code=1)
+    assert [c["id"] for c in found["checkpoints"]] == [1, 2]
+    assert "is in another store and is not opened" in found["problems"][0]["problem"]
+    assert not [url for url in opened if "://" in url]
+
+
+def name_elsewhere(history: History, metadata: str) -> None:
+    """Append an entry to the log that retains one more snapshot."""
+    newest = history.log[-1]
+    ref = replace(newest.retained[-1], id=9, metadata=metadata, owned=False, claimed=True)
+    entry = replace(newest, slot=newest.slot + 1, retained=(*newest.retained, ref))
+    history.storage.put(path_of(history.layout, entry), to_bytes(entry))
+
+
+@pytest.mark.parametrize(
+    ("key", "cell"),
+    [
+        ("=1+1", "'=1+1"),
+        ("+SUM(A1)", "'+SUM(A1)"),
+        ("-cmd|' /C calc'!A0", "'-cmd|' /C calc'!A0"),
+        ("@SUM(1)", "'@SUM(1)"),
+        ("\t=1", "'\t=1"),
+        ("\r=1", "'\r=1"),
+        ("-5", "-5"),
+        ("+1.5e3", "+1.5e3"),
+        ("ann", "ann"),
+    ],
+)
+def test_a_cell_of_an_export_is_no_formula(tmp_path: Path, key: str, cell: str) -> None:
+    operator = Operator("totals", ("string",), (value("total", str),), {"total": {key: "=HYPERLINK(1)"}})
+    History(tmp_path).checkpoint(1, operator)
+    target = tmp_path / "out.csv"
+    result = run(
+        "state", "export", tmp_path / "ckpt" / "orders" / "chk-1", "totals", "total", "--to", target
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    with target.open(newline="") as file:
+        [row] = csv.DictReader(file)
+    assert row["value"] == "'=HYPERLINK(1)"
+    assert row["key"] in (cell, json.dumps([key]))
+
+
+@pytest.mark.parametrize("number", [-5, -1.5, 7])
+def test_a_number_in_an_export_stays_a_number(tmp_path: Path, number: float) -> None:
+    operator = Operator("totals", ("string",), (value("total", float),), {"total": {"ann": float(number)}})
+    History(tmp_path).checkpoint(1, operator)
+    target = tmp_path / "out.csv"
+    run("state", "export", tmp_path / "ckpt" / "orders" / "chk-1", "totals", "total", "--to", target)
+    with target.open(newline="") as file:
+        [row] = csv.DictReader(file)
+    assert float(row["value"]) == number

@@ -135,14 +135,20 @@ class Started(Pretended):
         return True
 
 
-@pytest.mark.feature("E15", "I15", "I16", "I20", "I31", "I37", "N23")
-def test_run_says_by_flags_what_options_say(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Started:
+    """What `tidegate run` starts, with the options that it gives."""
     started = Started()
-    monkeypatch.setattr("tidegate.control.job_file.load_job", lambda path: started)
+    monkeypatch.setattr("tidegate.control.job_file.load_job", lambda path, **more: started)
     monkeypatch.setattr("tidegate.control.job_file.module_of", lambda path: ModuleType("job"))
     monkeypatch.setattr("tidegate.runtime.driver.pickling.ship_by_value", lambda module: None)
     monkeypatch.setattr("tidegate.runtime.driver.ending.Ending.listening", lambda ending: nullcontext())
     (tmp_path / "job.py").touch()
+    return started
+
+
+@pytest.mark.feature("E15", "I15", "I16", "I20", "I31", "I37", "N23")
+def test_run_says_by_flags_what_options_say(started: Started, tmp_path: Path) -> None:
     flags = [
         "-s",
         "/sp",
@@ -155,6 +161,8 @@ def test_run_says_by_flags_what_options_say(monkeypatch: pytest.MonkeyPatch, tmp
         "c=d",
         "--renamed",
         "b/n:x=y",
+        "--drop-state",
+        "b/old",
         "-p",
         "3",
     ]
@@ -163,4 +171,24 @@ def test_run_says_by_flags_what_options_say(monkeypatch: pytest.MonkeyPatch, tmp
     read = RecoveryConfig.of(read_options(started.asked[0]))
     assert (read.path, read.allow_non_restored_state, read.claim_mode) == ("/sp", True, ClaimMode.CLAIM)
     assert (read.uids, read.renamed_fields) == ({"a": "b", "c": "d"}, {("b", "n"): {"x": "y"}})
+    assert read.dropped_states == {("b", "old")}
     assert started.parallelism == 3
+
+
+@pytest.mark.feature("D33", "H5")
+@pytest.mark.parametrize(
+    ("flags", "accepted"),
+    [
+        ([], (False, False)),
+        (["--accept-foreign-output"], (True, False)),
+        (["--accept-moved-directory"], (False, True)),
+        (["--accept-foreign-output", "--accept-moved-directory"], (True, True)),
+    ],
+)
+def test_run_accepts_by_flags_what_a_restore_has_changed(
+    started: Started, tmp_path: Path, flags: list[str], accepted: tuple[bool, bool]
+) -> None:
+    result = call("run", str(tmp_path / "job.py"), *flags, "-D", "rest.port=0")
+    assert result.exit_code == 0, result.output
+    read = RecoveryConfig.of(read_options(started.asked[0]))
+    assert (read.accept_foreign_output, read.accept_moved_directory) == accepted

@@ -6,6 +6,7 @@ import pytest
 from pyspark.sql.streaming import StatefulProcessor
 
 import tidegate as tg
+from tidegate.control.spark_import import import_query
 from tidegate.control.spark_import.carried_state import ImportRefused
 from tidegate.control.spark_import.import_plan import plan_import
 from tidegate.graph.states import TIMERS
@@ -15,7 +16,7 @@ from tidegate.savepoint.entries import StateLayout
 from tidegate.state.keys import TimeWindow
 
 PROCESSOR = "transformWithStateInPySparkExec"
-ROWS = "user string, shop int, amount double, at timestamp"
+ROWS = "user string, shop int, amount double, at timestamp, price double"
 
 
 class Totals(StatefulProcessor):
@@ -218,6 +219,57 @@ def test_aggregates_are_made_of_buffers_in_their_order():
 def test_aggregates_in_another_order_or_of_another_type_are_left(buffers):
     plan = planned(query(("stateStoreSave", {})), job(counted), {"key": [("user", "string")], "value": buffers})
     assert "declare the same aggregates in the same order" in plan.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("aggregates", "buffers", "asked"),
+    [
+        ((tg.sum("amount"), tg.sum("price")), "sum double, sum double", "sum(amount), sum(price)"),
+        (
+            (tg.count("user"), tg.sum("price"), tg.count()),
+            "count bigint, sum double, count bigint",
+            "count(user), count(*)",
+        ),
+        (
+            (tg.max("amount"), tg.sum("shop"), tg.max("price")),
+            "max double, sum bigint, max double",
+            "max(amount), max(price)",
+        ),
+        (
+            (tg.mean("shop"), tg.mean("price")),
+            "sum double, count bigint, sum double, count bigint",
+            "mean(shop), mean(price)",
+        ),
+        ((tg.sum("amount"), tg.sum("amount")), "sum double, sum double", None),
+        ((tg.min("amount"), tg.max("price"), tg.sum("shop")), "min double, max double, sum bigint", None),
+    ],
+)
+@pytest.mark.parametrize("windows", [False, True])
+def test_aggregates_that_could_be_swapped_are_asked_about(tmp_path, monkeypatch, aggregates, buffers, asked, windows):
+    """Spark's buffers have no columns: the totals of one column would continue as those of the other, without a word."""
+
+    def declare(stream):
+        keyed = stream.key_by("user")
+        keyed = keyed.window(tg.TumblingEventTimeWindows.of("10 s")) if windows else keyed
+        keyed.aggregate("op", **{f"a{n}": each for n, each in enumerate(aggregates)}).sink("out", tg.CollectSink())
+
+    graph = job(declare)
+    fields = {"key": [("user", "string")], "value": [tuple(each.split()) for each in buffers.split(", ")]}
+    if windows:
+        fields["key"] = [("window", "struct"), ("user", "string")]
+        fields["key.window"] = [("start", "timestamp"), ("end", "timestamp")]
+    plan = planned(query(("stateStoreSave", {})), graph, fields)
+    assert plan.left == ()
+    assert [asked in question for question in plan.questions] == ([] if asked is None else [True])
+
+    monkeypatch.setattr(import_query, "write_import", lambda *given: "written")
+    move = object.__new__(import_query.SparkMove)
+    move.query = move.job = move.spark = None
+    move.plan = plan
+    assert move.write(tmp_path, False, same_order=True) == "written"
+    if asked is not None:
+        with pytest.raises(ImportRefused, match="--same-order"):
+            move.write(tmp_path, False)
 
 
 def test_a_sum_that_has_overflown_is_refused():

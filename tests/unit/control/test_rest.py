@@ -195,6 +195,20 @@ def test_flinks_path_lists_ten_checkpoints_and_the_report_all_that_are_known(
     assert len(client.get(f"/jobs/{ID}/report").json()["checkpoints"]["history"]) == 15
 
 
+@pytest.mark.feature("K4")
+def test_the_report_has_the_estimated_size_of_each_state(client: TestClient) -> None:
+    (size,) = client.get(f"/jobs/{ID}/report").json()["states"]
+    assert size == {"operator": "totals", "state": "total", "bytes": 4096}
+
+
+def test_the_report_answers_the_five_questions_with_rates_of_now(client: TestClient) -> None:
+    found = client.get(f"/jobs/{ID}/report").json()
+    assert [each["question"] for each in found["answers"]] == [
+        "Healthy?", "Keeping up?", "Last checkpoint", "Slowest task", "Last problem",
+    ]  # fmt: skip
+    assert found["rates"] == {"rows_in": 0.0, "operators": {"totals": [0.0, 0.0]}}
+
+
 def test_jobs_under_both_prefixes(client: TestClient) -> None:
     for prefix in ("", "/v1"):
         assert client.get(f"{prefix}/jobs").json() == {"jobs": [{"id": ID, "status": "RUNNING"}]}

@@ -141,6 +141,16 @@ def test_python_before_the_first_shuffle_has_subtasks(run: Shown, client: TestCl
     assert client.get(f"/jobs/{ID}").json()["vertices"][0]["metrics"]["write-records"] == 8
 
 
+def test_a_host_is_shown_by_its_name_and_keeps_its_id(run: Shown, client: TestClient) -> None:
+    run.told = {"tasks": (replace(TASK_LINE, host="6f1c@boot", host_name="worker-1"),)}
+    task = client.get(VERTEX).json()["subtasks"][0]
+    assert (task["endpoint"], task["taskmanager-id"]) == ("worker-1", "6f1c@boot")
+    hosts = client.get(f"{VERTEX}/taskmanagers").json()["taskmanagers"]
+    assert ("worker-1", "6f1c@boot") in [(each["endpoint"], each["taskmanager-id"]) for each in hosts]
+    (manager,) = client.get("/taskmanagers").json()["taskmanagers"]
+    assert (manager["id"], manager["path"]) == ("6f1c@boot", "worker-1")
+
+
 def test_the_hosts_of_a_vertex_and_since_when_its_tasks_run(client: TestClient) -> None:
     hosts = client.get(f"{VERTEX}/taskmanagers").json()["taskmanagers"]
     assert [(each["taskmanager-id"], each["metrics"]["read-records"]) for each in hosts] == [("h1", 10), ("h2", 30)]

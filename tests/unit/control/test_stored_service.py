@@ -18,12 +18,13 @@ from tests.unit.control.test_rest import asking
 from tests.unit.runtime.driver.run_kit import run_report
 from tests.unit.runtime.driver.test_progress import complete, coordinator
 from tests.unit.savepoint.checkpoint_kit import History, Operator, value
+from tidegate.config import CheckpointConfig, Checkpointing, read_options
 from tidegate.control import job_snapshots
 from tidegate.control.rest import application
 from tidegate.control.stored_service import StoredJobs
 from tidegate.core.clock import SYSTEM_CLOCK
 from tidegate.core.processes import this_process
-from tidegate.runtime.driver.run_report import FailureLine, RunReport
+from tidegate.runtime.driver.run_report import FailureLine, RunEnd, RunReport
 from tidegate.savepoint.copy import copy_snapshot
 from tidegate.savepoint.snapshot import StoredSnapshot
 from tidegate.storage import open_storage
@@ -65,6 +66,14 @@ def test_a_job_whose_driver_was_killed_is_lost_and_tells_its_last_exception(hist
     assert (
         client.get("/jobs/orders/exceptions").json()["exceptionHistory"]["entries"][0]["exceptionName"] == "user-code"
     )
+
+
+def test_a_job_that_was_stopped_keeps_flinks_state_and_is_shown_as_stopped(history: History) -> None:
+    record(history, run_report(status="CANCELED", end=RunEnd.STOPPED, ended_ms=8))
+    client = asked(history)
+    report = client.get("/jobs/orders/report").json()
+    assert (report["status"], report["end_text"], report["answers"][0]["answer"]) == ("CANCELED", "Stopped", "Stopped")
+    assert client.get("/jobs/overview").json()["jobs"][0]["state"] == "CANCELED"
 
 
 def test_a_job_whose_driver_is_alive_is_not_lost(history: History) -> None:
@@ -184,6 +193,35 @@ def test_a_savepoint_that_the_run_took_is_listed_and_can_be_read_until_it_is_dis
     assert client.get("/jobs/orders/state", params={"snapshot": str(place)}).json()["snapshot"] == str(place)
     shutil.rmtree(place)
     assert str(place) not in [each["path"] for each in client.get("/jobs/orders/snapshots").json()["snapshots"]]
+
+
+def config(**more: str) -> CheckpointConfig:
+    return CheckpointConfig.of(read_options(Checkpointing(dir="/c", interval="10 s", **more).to_options()))
+
+
+def test_savepoints_of_earlier_runs_are_found_in_the_savepoint_directory(history: History, tmp_path: Path) -> None:
+    """The record of the last run knows only the savepoints that this run took."""
+    folder = tmp_path / "savepoints"
+    places = [folder / "savepoint-ffffff-1", folder / "before-the-upgrade"]
+    checkpoint = StoredSnapshot.open(f"{history.url}/orders/chk-1")
+    for place in places:
+        copy_snapshot(checkpoint, open_storage(str(place)))
+    of_another_job = replace(checkpoint, metadata=replace(checkpoint.metadata, job="other"))
+    copy_snapshot(of_another_job, open_storage(str(folder / "savepoint-other")))
+    (folder / "savepoint-broken").mkdir()
+    (folder / "savepoint-broken" / "_metadata").write_bytes(b"not a savepoint")
+    record(history, run_report(checkpoint_config=config(savepoint_dir=str(folder))))
+    client = asked(history)
+    listed = client.get("/jobs/orders/snapshots").json()["snapshots"]
+    assert {each["path"] for each in listed if each["kind"] == "SAVEPOINT"} == {str(place) for place in places}
+    assert client.get("/jobs/orders/state", params={"snapshot": str(places[1])}).json()["snapshot"] == str(places[1])
+
+
+def test_a_savepoint_directory_that_does_not_exist_yet_is_not_created(history: History, tmp_path: Path) -> None:
+    record(history, run_report(checkpoint_config=config(savepoint_dir=str(tmp_path / "savepoints"))))
+    kinds = [each["kind"] for each in asked(history).get("/jobs/orders/snapshots").json()["snapshots"]]
+    assert kinds == ["CHECKPOINT"]
+    assert not (tmp_path / "savepoints").exists()
 
 
 def test_the_row_on_which_a_function_failed_is_hidden_unless_values_are_shown(history: History) -> None:

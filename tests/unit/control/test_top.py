@@ -24,7 +24,7 @@ from rich.console import Console
 from tidegate.control.cli import main
 from tidegate.control.cli.top import ReportWatch
 from tidegate.control.client import Client, Unreachable
-from tidegate.control.top_view import bars, duration, frame, share_bar
+from tidegate.control.top_view import bars, duration, frame, has_ended, share_bar
 
 NOW = 1_800_000_000_000
 EPOCHS = [
@@ -74,6 +74,60 @@ def test_a_frame_answers_what_someone_on_call_asks() -> None:
         "12,345", "1.5 s", "connection refused", "1 min 1 s", "division by zero",
     ):  # fmt: skip
         assert part in text, part
+
+
+def test_a_job_that_was_stopped_is_not_called_canceled() -> None:
+    stopped = {**REPORT, "status": "CANCELED", "end_text": "Stopped"}
+    assert "orders  Stopped  up" in shown(stopped)
+    assert "CANCELED" not in shown(stopped)
+    assert has_ended(stopped)
+
+
+def test_a_host_is_shown_by_its_name() -> None:
+    task = {**REPORT["tasks"][0], "host": "6f1c@boot", "host_name": "worker-1"}
+    text = shown({**REPORT, "tasks": [task]})
+    assert "worker-1" in text
+    assert "6f1c@boot" not in text
+
+
+def test_a_frame_shows_the_answers_of_the_server_with_their_ages() -> None:
+    answers = [
+        {"question": "Healthy?", "tone": "ok", "answer": "Healthy", "detail": "started", "at_ms": NOW - 3_600_000},
+        {"question": "Keeping up?", "tone": "bad", "answer": "Held by db", "detail": "0 rows/s"},
+        {
+            "question": "Last checkpoint",
+            "tone": "ok",
+            "answer": "",
+            "answer_at_ms": NOW - 4_000,
+            "detail": "#7 took 1 s",
+        },
+    ]
+    lines = [line.strip() for line in shown({**REPORT, "answers": answers}).splitlines()]
+    assert "Healthy?        ● Healthy  started 1 h 0 min ago" in lines
+    assert "Keeping up?     ■ Held by db  0 rows/s" in lines
+    assert "Last checkpoint ● 4.0 s ago  #7 took 1 s" in lines
+
+
+def test_the_last_epoch_has_an_age() -> None:
+    epochs = [{**EPOCHS[-1], "ended_ms": NOW - 184_000}]
+    assert "1,250 rows/s, ended 3 min 4 s ago" in shown({**REPORT, "epochs": epochs})
+
+
+@pytest.mark.feature("K4")
+def test_states_are_shown_with_their_estimated_sizes_the_largest_first() -> None:
+    states = [
+        {"operator": "count", "state": "seen", "bytes": 3 << 20},
+        {"operator": "count", "state": "total", "bytes": 1 << 20},
+    ]
+    lines = [line.split() for line in shown({**REPORT, "states": states}).splitlines() if "count" in line]
+    assert lines == [
+        ["count", "seen", "≈", "3.0", "MiB", "75%"],
+        ["count", "total", "≈", "1.0", "MiB", "25%"],
+    ]
+    assert "sizes are estimates" in shown({**REPORT, "states": states})
+    assert "sizes are estimates" not in shown(REPORT), "unknown until a task has looked"
+    many = [{"operator": "count", "state": f"s{n}", "bytes": 1} for n in range(25)]
+    assert "and 5 more" in shown({**REPORT, "states": many})
 
 
 def test_parts_of_functions_show_whether_a_few_rows_are_slow() -> None:

@@ -43,7 +43,6 @@ def test_a_wrong_java_home_and_a_path_without_java_are_told_apart(
     assert java_problem() == "There is no `java` on the PATH."
 
 
-@pytest.mark.timeout(120)
 def test_a_session_without_java_says_what_to_install(tmp_path: Path) -> None:
     code = "from tidegate.runtime.driver.session import session; session('without-java')"
     environment = {**os.environ, "JAVA_HOME": str(tmp_path)}

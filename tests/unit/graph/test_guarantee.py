@@ -30,6 +30,8 @@ def job_with(*sinks):
         ([tg.FileSink("out")], MOST, {}, MOST, ("the engine",)),
         ([tg.FileSink("out")], EXACT, {Uid("in"): MOST}, MOST, ("source 'in'",)),
         ([tg.PrintSink()], LEAST, {}, LEAST, ("the engine", "sink 'out0'")),
+        ([tg.CollectSink()], EXACT, {}, LEAST, ("sink 'out0'",)),
+        ([tg.CallbackSink(print)], EXACT, {}, LEAST, ("sink 'out0'",)),
         ([NullSink()], EXACT, {}, LEAST, ("sink 'out0'",)),
         ([tg.WriteAheadSink(print)], EXACT, {}, LEAST, ("sink 'out0'",)),
         ([tg.WriteAheadSink(print, idempotent=True)], EXACT, {}, EXACT, ()),

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.checkpoint import entry as entries
-from tidegate.checkpoint.entry import CheckpointRef, Entry, Signature
+from tidegate.checkpoint.entry import CheckpointRef, Entry, RunOutcome, Signature
 from tidegate.checkpoint.layout import JobLayout
+from tidegate.checkpoint.log import path_of
 from tidegate.checkpoint.metadata import (
     CheckpointMetadata,
     OperatorInfo,
@@ -97,6 +98,9 @@ def mapping(name: str, key: Any, tp: Any) -> StateSpec:
     return StateSpec(name=name, kind=StateKind.MAP, value=tp, map_key=key)
 
 
+LINE = Lineage("line-1")
+
+
 @dataclass
 class History:
     """A job's directory in the making: checkpoints and the log that names them."""
@@ -110,6 +114,7 @@ class History:
     url: str | None = None
     """Of the checkpoint directory, if it is not below `base`."""
     options: Mapping[str, Any] = field(default_factory=dict)
+    lineage: Lineage = LINE
     refs: list[CheckpointRef] = field(default_factory=list)
     log: list[Entry] = field(default_factory=list)
 
@@ -133,7 +138,7 @@ class History:
         ]
         metadata = CheckpointMetadata(
             job=self.job,
-            lineage=Lineage("line-1"),
+            lineage=self.lineage,
             checkpoint_id=id,
             term=term,
             epoch=EpochId(term, id * 10),
@@ -165,6 +170,16 @@ class History:
         )
         return f"{self.url}/{name.removesuffix('/_metadata')}"
 
+    def start_fresh(self, lineage: str, in_copy: bool = False) -> None:
+        """Let another driver abandon the history, and begin a new line of it from nothing. `in_copy`: it found the directory
+        in another place than its last owner."""
+        self.lineage = Lineage(lineage)
+        mine = entries.claim(self.log[-1], self._signature(), self.lineage, None)
+        self._append(entries.in_copy(mine) if in_copy else mine)
+
+    def end(self, outcome: RunOutcome, keep: bool = True) -> None:
+        self._append(entries.end(self.log[-1], self._signature(), outcome, keep))
+
     def _served(self, key: Any, types: Any, task: TaskId) -> int | None:
         group = key_group(hash_key(key, types), self.max_parallelism)
         return group if slot_of(group, self.parallelism, self.max_parallelism) == task.slot else None
@@ -179,7 +194,7 @@ class History:
         return Signature(new_nonce(), "driver-1", 1_767_225_600_000 + len(self.log))
 
     def _append(self, entry: Entry) -> None:
-        self.storage.create(self.layout.log(entry.slot), entries.to_bytes(entry), entry.nonce)
+        self.storage.create(path_of(self.layout, entry), entries.to_bytes(entry), entry.nonce)
         self.log.append(entry)
 
     def _task(

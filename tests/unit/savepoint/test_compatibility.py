@@ -80,7 +80,8 @@ def test_a_mapped_uid_is_the_same_operator() -> None:
         ([listing("total", int), mapping("seen", str, int)], {"total": "incompatible", "seen": "as is"}),
         ([value("total", int), mapping("seen", int, int)], {"total": "as is", "seen": "incompatible"}),
         ([value("total", int), mapping("seen", str, float)], {"total": "as is", "seen": "migrated"}),
-        ([value("total", int), value("more", int)], {"total": "as is", "seen": "as is", "more": "new"}),
+        ([value("total", int)], {"total": "as is", "seen": "as is"}),
+        ([value("total", int), value("more", int)], {"total": "as is", "seen": "incompatible", "more": "new"}),
     ],
 )
 def test_each_state_is_judged_for_itself(states: list[StateSpec], expected: Mapping[str, str]) -> None:

@@ -322,7 +322,7 @@ def test_a_full_copy_leaves_out_what_has_outlived_its_time(tmp_path: Path) -> No
             held.keyed.flush()
 
     brief = StateSpec(name="brief", kind=StateKind.VALUE, value=int, ttl=StateTtlConfig.of("1 s"))
-    event = StateTtlConfig(1000, time_characteristic=TtlTimeCharacteristic.EventTime)
+    event = StateTtlConfig("1000 ms", time_characteristic=TtlTimeCharacteristic.EventTime)
     in_event_time = StateSpec(name="in_event_time", kind=StateKind.VALUE, value=int, ttl=event)
     states = (brief, in_event_time, StateSpec(name="lasting", kind=StateKind.VALUE, value=int))
     operator = Operator("totals", ("string",), states, {}, also=write)

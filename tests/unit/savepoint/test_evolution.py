@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.tiers.profiles import examples
 from tidegate.core.types import codec_of, schema_of
-from tidegate.savepoint.evolution import AsIs, Incompatible, Migrate, MigrationFailed, compare, compare_keys
+from tidegate.savepoint.evolution import DROPPED, AsIs, Incompatible, Migrate, MigrationFailed, compare, compare_keys
 
 
 def record(*fields: Any, name: str = "Rule") -> Any:
@@ -137,7 +137,10 @@ def test_what_could_not_be_read_is_refused(old: Any, new: Any, says: str) -> Non
 
 @pytest.mark.feature("I31")
 def test_a_removed_field_and_a_new_field_are_never_taken_for_a_rename() -> None:
-    answer = compare(schema_of(A), schema_of(record(("z", int, 4))))
+    refused = compare(schema_of(A), schema_of(record(("z", int, 4))))
+    assert isinstance(refused, Incompatible)
+    assert refused.perhaps_renamed == ("a", "z")
+    answer = compare(schema_of(A), schema_of(record(("z", int, 4))), {"a": DROPPED})
     assert isinstance(answer, Migrate)
     assert set(answer.notes) == {"a removed", "z added"}
     read = codec_of(record(("z", int, 4))).decode(answer.convert(codec_of(A).encode(A(7))))

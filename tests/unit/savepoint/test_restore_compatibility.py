@@ -20,7 +20,7 @@ from tidegate.savepoint.canonical_read import CanonicalTask
 from tidegate.savepoint.compatibility import JobNow
 from tidegate.savepoint.copy import copy_snapshot
 from tidegate.savepoint.entries import StateLayout
-from tidegate.savepoint.evolution import MigrationFailed
+from tidegate.savepoint.evolution import DROPPED, MigrationFailed
 from tidegate.savepoint.restore_compatibility import (
     Fitted,
     StateChanged,
@@ -45,7 +45,7 @@ class Rule:
 
 
 NewRule = make_dataclass("Rule", [("maximum", float), ("color", str, "red")])
-"""`limit` renamed and widened, `note` removed, `color` added."""
+"""`limit` renamed and widened, `note` dropped, `color` added."""
 NOTES = StateSpec(name="notes", kind=StateKind.LIST, value=int, distribution=Distribution.SPLIT)
 KEYS = [f"u{n}" for n in range(40)]
 
@@ -69,7 +69,7 @@ NEW_STATES = (
     value("rule", NewRule), mapping("seen", str, float), listing("last", float),
     StateSpec(name="notes", kind=StateKind.LIST, value=float, distribution=Distribution.SPLIT),
 )  # fmt: skip
-RENAMES = {("rules", "rule"): {"limit": "maximum"}}
+RENAMES = {("rules", "rule"): {"limit": "maximum", "note": DROPPED}}
 
 
 def declared(*states: StateSpec, uid: str = "rules", key: tuple[str, ...] = ("string",)) -> OperatorInfo:
@@ -91,7 +91,9 @@ class Landing:
     ) -> dict[tuple[str, Any, Any, Any], Any]:
         metadata = self.snapshot.metadata
         levels = {operator.uid: level}
-        target = RestoreTarget(metadata.max_parallelism, self.parallelism, levels, allow, fitted.rewritten)
+        target = RestoreTarget(
+            metadata.max_parallelism, self.parallelism, levels, allow, fitted.rewritten, fitted.dropped
+        )
         return dict(
             found for plan in plan_restore(metadata, target) for found in self._task(operator, fitted, plan).items()
         )

@@ -26,11 +26,13 @@ from tidegate.checkpoint.metadata import (
     InlineFile,
     MetadataError,
     QueryFile,
+    StoredOutput,
     decode,
     encode,
 )
 from tidegate.checkpoint.retained import resolve
 from tidegate.core.errors import TidegateError
+from tidegate.core.ids import EpochId, Term
 from tidegate.savepoint.snapshot import StoredSnapshot, UntrustedSnapshot
 from tidegate.savepoint.verify import verify
 from tidegate.storage import open_storage
@@ -83,6 +85,11 @@ def nested(depth: int) -> dict[str, Any]:
     return tree
 
 
+def with_output(metadata: CheckpointMetadata, **changes: Any) -> CheckpointMetadata:
+    stored = StoredOutput(path="chk-1/output-1-0", size_bytes=100, checksum="sha256:00", count=9)
+    return replace(metadata, stored_output=(replace(stored, **changes),))
+
+
 FORGED: dict[str, Callable[[CheckpointMetadata], CheckpointMetadata]] = {
     "inline file at an absolute path": lambda m: with_inline(m, "/tmp/outside"),
     "inline file above": lambda m: with_inline(m, "../../outside"),
@@ -94,6 +101,13 @@ FORGED: dict[str, Callable[[CheckpointMetadata], CheckpointMetadata]] = {
     "stored file at an absolute path": lambda m: with_file(m, path="/etc/passwd"),
     "stored file elsewhere": lambda m: with_file(m, path="s3://bucket/x"),
     "stored file of two lines": lambda m: with_file(m, path="shared/a\n../b"),
+    "waiting output above": lambda m: with_output(m, path="../other/chk-1/output-1-0"),
+    "waiting output elsewhere": lambda m: with_output(m, path="s3://bucket/x"),
+    "waiting output of 10^15 bytes": lambda m: with_output(m, size_bytes=10**15),
+    "more waiting output than bytes": lambda m: with_output(m, count=101),
+    "waiting output beyond the end of its object": lambda m: with_output(m, waiting=b"\x00\x02"),
+    "waiting output with too many bits": lambda m: with_output(m, waiting=b"\x01" * 1_000),
+    "none of the waiting output": lambda m: with_output(m, waiting=b"\x00\x00"),
     "backend to import": lambda m: with_task(m, backend="tests.evil.Backend"),
     "size of 10^15": lambda m: with_file(m, size_bytes=10**15),
     "many large files": many_large_files,
@@ -109,6 +123,8 @@ FORGED: dict[str, Callable[[CheckpointMetadata], CheckpointMetadata]] = {
     "version of 5 MB": lambda m: replace(m, spark_version="x" * 5_000_000),
     "name that speaks to the terminal": lambda m: replace(m, job="orders\x1b]0;owned\x07"),
     "no name": lambda m: replace(m, job=""),
+    "term after which no claim has 63 bits": lambda m: replace(m, term=Term((1 << 32) - 1)),
+    "epoch after which no claim has 63 bits": lambda m: replace(m, epoch=EpochId(Term((1 << 31) - 1 << 32), 1)),
 }
 
 

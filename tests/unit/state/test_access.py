@@ -276,6 +276,35 @@ def test_ranges_of_a_map_are_in_order_from_either_end_also_before_they_are_writt
         )
 
 
+@BACKENDS
+@pytest.mark.feature("A17")
+def test_what_is_added_to_a_list_that_was_read_comes_after_what_is_stored(tmp_path, backend):
+    """A short list is kept in memory once it was read."""
+    first = Attempt(backend_named(backend), tmp_path, None, 1)
+    first.at("a", "items").update([1, 2])
+    second = Attempt(backend_named(backend), tmp_path, first.seal(), 2)
+    items = second.at("a", "items")
+    assert list(items.get()) == [1, 2]
+    items.add(3)
+    assert list(items.get()) == [1, 2, 3]
+    second.store.abandon()
+
+
+@BACKENDS
+@pytest.mark.feature("A18")
+def test_the_stored_entries_of_a_map_are_gone_as_soon_as_it_is_cleared(tmp_path, backend):
+    first = Attempt(backend_named(backend), tmp_path, None, 1)
+    first.at("a", "map").put_all({"x": 1, "y": 2})
+    second = Attempt(backend_named(backend), tmp_path, first.seal(), 2)
+    entries = second.at("a", "map")
+    entries.clear()
+    assert (entries.get("x"), "y" in entries, entries.is_empty()) == (None, False, True)
+    entries.put("y", 3)
+    third = Attempt(backend_named(backend), tmp_path, second.seal(), 3)
+    assert dict(third.at("a", "map").items()) == {"y": 3}
+    third.store.abandon()
+
+
 class Counting:
     """A store that counts reads and writes."""
 

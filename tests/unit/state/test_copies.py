@@ -18,9 +18,10 @@ from tests.tiers.profiles import examples
 from tidegate.core.copies import copier_of, detached
 from tidegate.core.errors import WrongValue
 from tidegate.core.ids import AttemptId, EpochId, Term
-from tidegate.graph.schema import DataType
+from tidegate.graph.schema import DataType, Field
 from tidegate.graph.states import Distribution, StateKind, StateSpec
 from tidegate.state.backends import backend_named
+from tidegate.state.key_index import KeyIndex
 from tidegate.state.keyed_states import KeyedStates
 from tidegate.state.keys import KeyCodec
 from tidegate.state.operator_states import OperatorStates
@@ -177,6 +178,25 @@ def test_lists_and_maps_hold_copies_whichever_way_they_are_written_and_read(back
         got[0] = 99
     assert list(items.get()) == [[0], [0]]
     assert dict(entries.items()) == {1: [0], 2: [0]}
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+@pytest.mark.feature("F7", "F15")
+def test_a_batch_function_gets_copies_and_gives_copies(backend, guarded):
+    """`values` and `update_all` of a state, which a function over whole batches calls."""
+    task, reused = Task(backend, guarded), [0]
+    state = task.at("a", "value")
+    fields, groups = [Field("k", DataType("string"))], [ord("a") % 32, ord("b") % 32]
+    keys = KeyIndex.of_keys(fields, ["a", "b"], groups, task.states.scope)
+    state.update_all(keys, [reused, [1]])
+    reused[0] = 99
+    for _ in ("in the cache", "in the backend"):
+        for got in state.values(keys):
+            got.append(99)
+        assert [list(value) for value in state.values(keys)] == [[0], [1]]
+        task.seal()
+        state = task.at("a", "value")
 
 
 @pytest.mark.feature("F7", "F15")

@@ -24,6 +24,9 @@ def _no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_where_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert local_directory() == Path(tempfile.gettempdir()) / f"tidegate-{os.getuid()}"
     assert local_directory("/data/state") == Path("/data/state")
+    assert local_directory("~/state") == Path.home() / "state"
+    monkeypatch.chdir(tmp_path)
+    assert local_directory("state") == tmp_path / "state"
     monkeypatch.setenv(local_root.VARIABLE, str(tmp_path))
     assert local_directory() == local_directory("/data/state") == tmp_path
 

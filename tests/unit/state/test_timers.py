@@ -201,11 +201,12 @@ def test_the_place_of_timers_may_change_at_any_start_since_what_is_stored_is_the
 
 
 @pytest.mark.feature("B3", "B4")
+@pytest.mark.parametrize("backend", ["rocksdb", "rocksdb+changelog"])
 @pytest.mark.parametrize("guarded", [False, True])
-def test_timers_of_an_operator_are_in_rocksdb_unless_its_backend_puts_them_on_the_heap(tmp_path, guarded):
+def test_timers_of_an_operator_are_in_rocksdb_unless_its_backend_puts_them_on_the_heap(tmp_path, guarded, backend):
     target = VersionId(EpochId(Term(1), 1), AttemptId(1))
     for configuration, on_heap in (({}, False), ({FACTORY: "rocksdb"}, False), ({FACTORY: "heap"}, True)):
-        store = backend_named("rocksdb", configuration).begin(tmp_path, None, target, (0, 7))
+        store = backend_named(backend, configuration).begin(tmp_path, None, target, (0, 7))
         states = KeyedStates(store, (TIMERS,), lambda _: 3, CODEC, target.epoch, (0, 7), guarded=guarded)
         assert isinstance(states.timers, HeapTimers) is on_heap
         store.abandon()

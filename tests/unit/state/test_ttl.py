@@ -80,7 +80,7 @@ class Lives(RuleBasedStateMachine):
         self.renewed = renewed
         self.directory = Path(tempfile.mkdtemp())
         update = "OnReadAndWrite" if renewed else "OnCreateAndWrite"
-        self.task = Task(self.BACKEND, self.directory, StateTtlConfig(self.TTL, update, cleanup_entries=3))
+        self.task = Task(self.BACKEND, self.directory, StateTtlConfig(f"{self.TTL} ms", update, cleanup_entries=3))
         self.value: dict = {}
         self.items: dict = {"a": [], "b": []}
         self.map: dict = {"a": {}, "b": {}}
@@ -160,7 +160,7 @@ TestRocksDB.settings = settings(max_examples=examples(20), stateful_step_count=3
 
 @BACKENDS
 def test_the_dead_are_removed_bit_by_bit_without_being_read(tmp_path, backend):
-    task = Task(backend, tmp_path, StateTtlConfig(10, cleanup_entries=40))
+    task = Task(backend, tmp_path, StateTtlConfig("10 ms", cleanup_entries=40))
     for n in range(100):
         task.at("a", "map").put(n, n)
     task.seal()
@@ -183,14 +183,14 @@ def test_a_time_to_live_given_taken_away_and_changed_finds_old_entries(tmp_path,
     task.at("a", "items").add(8)
     task.at("a", "map").put(1, 9)
     everything = lambda: (task.at("a", "value").value(), list(task.at("a", "items")), dict(task.at("a", "map").items()))  # noqa: E731
-    task.seal(StateTtlConfig(10))
+    task.seal(StateTtlConfig("10 ms"))
     assert everything() == (7, [8], {1: 9})  # without a stamp: they begin to live now
     task.seal(None)
     task.move(100)
     assert everything() == (7, [8], {1: 9})  # with a stamp that means nothing any more
-    task.seal(StateTtlConfig(1000))
+    task.seal(StateTtlConfig("1000 ms"))
     assert everything() == (7, [8], {1: 9})
-    task.seal(StateTtlConfig(50))
+    task.seal(StateTtlConfig("50 ms"))
     assert everything() == (-1, [], {})
     task.store.abandon()
 
@@ -199,7 +199,7 @@ def test_a_time_to_live_given_taken_away_and_changed_finds_old_entries(tmp_path,
 def test_entries_that_are_never_read_get_their_stamp_from_the_search(tmp_path, backend):
     task = Task(backend, tmp_path, None)
     task.at("a", "value").update(7)
-    task.seal(StateTtlConfig(10))
+    task.seal(StateTtlConfig("10 ms"))
     task.at("b", "value").update(1)
     task.seal()
     task.move(10)
@@ -209,7 +209,7 @@ def test_entries_that_are_never_read_get_their_stamp_from_the_search(tmp_path, b
 
 @BACKENDS
 def test_event_time_stands_still_until_there_is_a_watermark(tmp_path, backend):
-    task = Task(backend, tmp_path, StateTtlConfig(10, time_characteristic="EventTime"))
+    task = Task(backend, tmp_path, StateTtlConfig("10 ms", time_characteristic="EventTime"))
     task.at("a", "value").update(7)
     task.move(1_000_000)
     assert task.at("a", "value").value() == 7
@@ -230,7 +230,7 @@ def test_event_time_stands_still_until_there_is_a_watermark(tmp_path, backend):
 @BACKENDS
 def test_an_expired_value_may_be_seen_once_more(tmp_path, backend):
     task = Task(
-        backend, tmp_path, StateTtlConfig(10, state_visibility="ReturnExpiredIfNotCleanedUp", cleanup_entries=0)
+        backend, tmp_path, StateTtlConfig("10 ms", state_visibility="ReturnExpiredIfNotCleanedUp", cleanup_entries=0)
     )
     task.at("a", "value").update(7)
     task.at("a", "map").put(1, 1)
@@ -271,8 +271,10 @@ def test_a_function_forgets_and_a_full_snapshot_does_not_carry_the_dead(backend)
 
 
 def test_invalid_times_are_reported():
-    with pytest.raises(GraphError, match="cannot be read"):
+    with pytest.raises(GraphError, match="ttl='soon' is not a duration"):
         tg.ValueState(int, ttl="soon")
+    with pytest.raises(GraphError, match="cannot be read"):
+        tg.ValueState(int, ttl=tg.StateTtlConfig("1 h", "Sometimes"))
     with pytest.raises(GraphError, match="more than 0"):
         tg.ValueState(int, ttl=0)
     with pytest.raises(GraphError, match="no time to live"):

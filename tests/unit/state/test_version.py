@@ -54,6 +54,22 @@ def test_a_manifest_without_a_field_is_refused(manifest: Manifest, data: st.Data
         manifest_file.decode(json.dumps(body).encode(), "here")
 
 
+def test_json_of_a_manifest_is_made_once_to_write_it_and_never_to_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes milliseconds for a thousand files, and every task does both in every epoch."""
+    dumps, made = json.dumps, list[object]()
+
+    def counted(body: object, **options: int) -> str:
+        made.append(body)
+        return dumps(body, **options)
+
+    monkeypatch.setattr(json, "dumps", counted)
+    version = VersionId(EpochId(Term(1), 2), AttemptId(3))
+    file = VersionFile("000007.sst", 7, version, "crc32:00000000")
+    manifest = Manifest(backend="rocksdb", version=version, base=None, files=(file,), key_groups=(0, 127))
+    assert manifest_file.decode(manifest_file.encode(manifest), "here") == manifest
+    assert len(made) == 1
+
+
 def test_versions_are_ordered_by_epoch_then_attempt() -> None:
     texts = ["1/v2-10", "1/v10-1", "2/v1-3", "2/v1-20"]
     assert [str(version) for version in sorted(map(VersionId.parse, reversed(texts)))] == texts

@@ -217,6 +217,39 @@ def test_the_shorter_form_keeps_its_list_too():
         assert h.operator_state("_default_") == [[1, 3, 2, 4]]
 
 
+class Restores(ByList, element=int):
+    """Says how it began. Its list is complete when it is asked for it: `close` comes later."""
+
+    def open(self, ctx):
+        self.began = "restored" if hasattr(self, "offsets") else "anew"
+        super().open(ctx)
+
+    def map(self, row):
+        self.offsets.append(row.n)
+        return (self.began,)
+
+    def close(self):
+        self.offsets.clear()
+
+    def snapshot_state(self, checkpoint_id, timestamp):
+        return list(self.offsets)
+
+
+@pytest.mark.feature("A30", "A32")
+def test_a_list_is_restored_only_if_there_is_one_and_saved_before_the_function_is_closed():
+    def opened(**options):
+        return tg.testing.harness(Restores(), schema="n bigint", output_schema="began string", **options)
+
+    with opened() as h:
+        h.process((1,), (2,))
+        snapshot = h.snapshot()
+        assert h.output() == [("anew",), ("anew",)]
+        assert h.operator_state("_default_") == [[1, 2]]
+    with opened(restore=snapshot) as h:
+        h.process((3,))
+        assert h.output() == [("restored",)]
+
+
 @pytest.mark.feature("A32")
 def test_the_shorter_form_travels_to_tasks_and_needs_a_type():
     class Local(ByList, element=int):

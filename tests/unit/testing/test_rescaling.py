@@ -115,8 +115,10 @@ def test_all_state_of_a_keyed_function_finds_its_new_home(before, after, backend
 def test_windows_and_what_they_hold_find_their_new_home(before, after, backend):
     job = tg.Job("rescaling")
     keyed = job.source("rows", tg.testing.frame("user string, n int, ts timestamp"), event_time="ts").key_by("user")
-    fixed = keyed.window(tg.SlidingEventTimeWindows.of(20, 10)).aggregate("fixed", n=tg.count(), total=tg.sum("n"))
-    merging = keyed.window(tg.EventTimeSessionWindows.with_gap(10)).aggregate("merging", total=tg.sum("n"))
+    fixed = keyed.window(tg.SlidingEventTimeWindows.of("20 ms", "10 ms")).aggregate(
+        "fixed", n=tg.count(), total=tg.sum("n")
+    )
+    merging = keyed.window(tg.EventTimeSessionWindows.with_gap("10 ms")).aggregate("merging", total=tg.sum("n"))
     for stream, expected in ((fixed, [(-10, 10, 1, 1), (0, 20, 2, 3), (10, 30, 1, 2)]), (merging, [(5, 23, 3)])):
         with tg.testing.harness(stream, parallelism=before, state_backend=backend) as h:
             h.process(*[(user, 1, moment(5)) for user in USERS])

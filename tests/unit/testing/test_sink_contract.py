@@ -89,6 +89,10 @@ class GivesUp(TableCommitter):
         return super()._publish(request, rows)
 
 
+class LooksAwayAtStart(TableCommitter):
+    def check_target(self): ...
+
+
 class SweepsTooMuch(TableCommitter):
     def sweep(self, settled):
         """Takes all that is staged for leavings: what it marks as done will not be published."""
@@ -157,6 +161,7 @@ MISTAKES = [
     (ForgetsTheTerm, "test_after_a_rollback_to_an_older_savepoint_output_is_produced_again"),
     (SaysAlwaysNew, "test_a_first_commit_is_distinguished_from_a_repeat"),
     (GivesUp, "test_a_target_that_is_down_is_tried_again"),
+    (LooksAwayAtStart, "test_a_target_that_will_always_refuse_is_refused_before_the_first_row"),
     (SweepsTooMuch, "test_output_of_a_checkpoint_that_timed_out_comes_with_the_next"),
     (LooksWhetherRowsAreThere, "test_a_repeat_does_not_bring_back_what_a_reader_took_away"),
 ]
@@ -201,6 +206,10 @@ class Target:
 
     def outage(self):
         return self.table.outage()
+
+    def refusing(self):
+        self.table.missing = CommitRefused("there is no such table")
+        return self.made, "no such table"
 
     def commits(self):
         return self.table.commits

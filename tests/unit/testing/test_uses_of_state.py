@@ -91,7 +91,7 @@ def test_the_contents_of_windows_lie_by_key_and_window():
     """Keys K1 to K3 in windows (10, 20) and (15, 25): one entry for each pair that has rows, in both backends."""
     job = tg.Job("contents")
     rows = job.source("rows", tg.testing.frame("k string, v int, ts timestamp"), event_time="ts").key_by("k")
-    sums = rows.window(tg.SlidingEventTimeWindows.of(10, 5)).aggregate("sums", total=tg.sum("v"))
+    sums = rows.window(tg.SlidingEventTimeWindows.of("10 ms", "5 ms")).aggregate("sums", total=tg.sum("v"))
     found = {}
     for backend in ("hashmap", "rocksdb"):
         # One key group, so that neighbours differ by key and window alone.

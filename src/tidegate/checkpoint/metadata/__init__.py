@@ -26,6 +26,7 @@ from tidegate.checkpoint.metadata.model import (
     TaskState,
 )
 from tidegate.checkpoint.metadata.stored_list import AnyFileList, StoredFileList
+from tidegate.checkpoint.metadata.stored_output import StoredOutput
 
 __all__ = [
     "MAX_INLINE_BYTES",
@@ -50,6 +51,7 @@ __all__ = [
     "StateInfo",
     "StateNumber",
     "StoredFileList",
+    "StoredOutput",
     "TaskState",
     "UntrustedSnapshot",
     "check_size",

@@ -14,17 +14,18 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from tidegate.checkpoint.metadata import format1, format2, validation
+from tidegate.checkpoint.metadata import format1, format2, format3, format4, validation
 from tidegate.checkpoint.metadata.errors import (
     MetadataDamaged,
     MetadataIncomplete,
     MetadataTooNew,
     UntrustedSnapshot,
 )
+from tidegate.checkpoint.metadata.format3 import SEGMENT_OF_NOTE
 from tidegate.checkpoint.metadata.model import CheckpointMetadata
 from tidegate.checkpoint.metadata.stored_list import StoredFileList
 
-NEWEST_FORMAT = 2
+NEWEST_FORMAT = 4
 _MAX_METADATA_BYTES = 4 << 30
 """Ten million files need a third of that, if their lists are inside."""
 _MAX_VERSION_CHARS = 100
@@ -33,8 +34,16 @@ _MAX_QUOTED_CHARS = 300
 _READERS: dict[int, Callable[[msgspec.Raw, str], CheckpointMetadata]] = {
     1: format1.to_model,
     2: format2.to_model,
+    3: format3.to_model,
+    4: format4.to_model,
 }
 """By format: converts the bytes of `checkpoint`, given the writer's version, to the newest model."""
+_WRITERS: dict[int, Callable[[CheckpointMetadata], Iterable[bytes]]] = {
+    1: format1.from_model,
+    2: format2.from_model,
+    3: format3.from_model,
+    4: format4.from_model,
+}
 
 
 class _Head(msgspec.Struct):
@@ -52,11 +61,21 @@ def encode(model: CheckpointMetadata) -> bytes:
     """Encode in the oldest format that can hold it, so that earlier versions can read it if possible. Equal models have
     equal bytes.
     """
-    format = 2 if any(isinstance(task.files, StoredFileList) for task in model.tasks) else 1
-    pieces = list((format2 if format == 2 else format1).from_model(model))
+    format = _format_for(model)
+    pieces = list(_WRITERS[format](model))
     checksum = _checksum(model.tidegate_version, format, pieces)
     front = _encode(_Head(model.tidegate_version, format, checksum, msgspec.Raw(b""))).removesuffix(b"}")
     return b"".join((front, *pieces, b"}"))
+
+
+def _format_for(model: CheckpointMetadata) -> int:
+    if model.stored_output:
+        return 4
+    stored = [task.files for task in model.tasks if isinstance(task.files, StoredFileList)]
+    names = (file.name for position in model.positions for file in position.files)
+    if any(files.base is not None for files in stored) or any(SEGMENT_OF_NOTE.fullmatch(name) for name in names):
+        return 3
+    return 2 if stored else 1
 
 
 def decode(data: bytes) -> CheckpointMetadata:

@@ -4,12 +4,12 @@ requires a new format.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 
+from tidegate.checkpoint.metadata.committable_form import CommittableForm, epoch_of
 from tidegate.checkpoint.metadata.files import FileList
 from tidegate.checkpoint.metadata.model import (
     CheckpointMetadata,
@@ -28,12 +28,11 @@ from tidegate.checkpoint.metadata.model import (
 )
 from tidegate.checkpoint.metadata.stored_list import AnyFileList
 from tidegate.checkpoint.metadata.validation import FileChecks
-from tidegate.connectors.sink import Committable
-from tidegate.core.ids import EpochId, Lineage, Slot, TaskId, Term, Uid
+from tidegate.core.ids import Lineage, Slot, TaskId, Term, Uid
 from tidegate.state.version import VersionId
 
 
-class _StateForm(msgspec.Struct, gc=False):
+class _StateForm(msgspec.Struct, gc=False, omit_defaults=True):
     name: str
     id: int
     kind: str
@@ -42,6 +41,9 @@ class _StateForm(msgspec.Struct, gc=False):
     map_key: dict[str, Any] | None
     namespace: dict[str, Any] | None
     ttl_ms: int | None
+    # Later than the format. Written only where they say something, and earlier versions of tidegate skip them.
+    renamed_from: list[str] = []
+    declared: bool = True
 
 
 class _Operator(msgspec.Struct):
@@ -101,16 +103,6 @@ class _Split(msgspec.Struct, gc=False):
     event_time_ms: int
 
 
-class _Committable(msgspec.Struct, gc=False, omit_defaults=True):
-    lineage: str
-    sink: str
-    partition: int
-    epoch: str
-    payload: bytes
-    staged: list[str] = []
-    size_bytes: int = 0
-
-
 class _Mark(msgspec.Struct, gc=False):
     lineage: str
     sink: str
@@ -139,7 +131,7 @@ class _Front(msgspec.Struct):
     positions: list[_Position]
     query: list[_QueryFile]
     committed: list[_Mark]
-    committables: list[_Committable]
+    committables: list[CommittableForm]
     operators: list[_Operator]
     state_numbers: list[_Number]
 
@@ -147,8 +139,6 @@ class _Front(msgspec.Struct):
 class _Body(_Front):
     tasks: list[_TaskForm]
 
-
-_EPOCH = re.compile(r"([0-9]{1,19})\.([0-9]{1,19})")
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 _decode = msgspec.json.Decoder(_Body).decode
@@ -177,7 +167,7 @@ def from_model(model: CheckpointMetadata, pack: Callable[[AnyFileList], bytes] =
             lineage=model.lineage,
             checkpoint_id=model.checkpoint_id,
             term=model.term,
-            epoch=str(model.epoch),
+            epoch=model.epoch.name,
             kind=model.kind.value,
             savepoint_format=model.savepoint_format,
             triggered_ms=model.triggered_ms,
@@ -192,19 +182,8 @@ def from_model(model: CheckpointMetadata, pack: Callable[[AnyFileList], bytes] =
             splits=[_Split(s.source, s.split, s.event_time_ms) for s in model.splits],
             positions=[_Position(p.uid, list(p.lines), msgspec.Raw(p.files.packed)) for p in model.positions],
             query=[_QueryFile(q.name, q.text) for q in model.query],
-            committed=[_Mark(m.lineage, m.sink, m.partition, str(m.epoch)) for m in model.committed],
-            committables=[
-                _Committable(
-                    lineage=c.lineage,
-                    sink=c.sink,
-                    partition=c.slot,
-                    epoch=str(c.epoch),
-                    payload=c.payload,
-                    staged=list(c.staged),
-                    size_bytes=c.size_bytes,
-                )
-                for c in model.committables
-            ],
+            committed=[_Mark(m.lineage, m.sink, m.partition, m.epoch.name) for m in model.committed],
+            committables=[CommittableForm.of(c) for c in model.committables],
             operators=[_from_operator(o) for o in model.operators],
             state_numbers=[_Number(n.uid, n.name, n.id) for n in model.state_numbers],
         )
@@ -229,7 +208,7 @@ def to_model(
         lineage=Lineage(body.lineage),
         checkpoint_id=body.checkpoint_id,
         term=Term(body.term),
-        epoch=_epoch(body.epoch),
+        epoch=epoch_of(body.epoch),
         kind=SnapshotKind(body.kind),
         savepoint_format=body.savepoint_format,
         triggered_ms=body.triggered_ms,
@@ -246,20 +225,9 @@ def to_model(
         ),
         query=tuple(QueryFile(q.name, q.text) for q in body.query),
         committed=tuple(
-            CommittedMark(Lineage(m.lineage), Uid(m.sink), m.partition, _epoch(m.epoch)) for m in body.committed
+            CommittedMark(Lineage(m.lineage), Uid(m.sink), m.partition, epoch_of(m.epoch)) for m in body.committed
         ),
-        committables=tuple(
-            Committable(
-                lineage=Lineage(c.lineage),
-                sink=Uid(c.sink),
-                slot=Slot(c.partition),
-                epoch=_epoch(c.epoch),
-                payload=c.payload,
-                staged=tuple(c.staged),
-                size_bytes=c.size_bytes,
-            )
-            for c in body.committables
-        ),
+        committables=tuple(c.committable() for c in body.committables),
         operators=tuple(_to_operator(o) for o in body.operators),
         state_numbers=tuple(StateNumber(Uid(n.uid), n.name, n.id) for n in body.state_numbers),
         # Copies of the lists, so that keeping one task does not keep the whole file in memory.
@@ -278,6 +246,8 @@ def _from_operator(operator: OperatorInfo) -> _Operator:
             map_key=_tree(s.map_key),
             namespace=_tree(s.namespace),
             ttl_ms=s.ttl_ms,
+            renamed_from=list(s.renamed_from),
+            declared=s.declared,
         )
         for s in operator.states
     ]
@@ -302,6 +272,8 @@ def _to_operator(o: _Operator) -> OperatorInfo:
             namespace=s.namespace,
             distribution=Distribution(s.distribution),
             ttl_ms=s.ttl_ms,
+            renamed_from=tuple(s.renamed_from),
+            declared=s.declared,
         )
         for s in o.states
     )
@@ -336,10 +308,3 @@ def _to_task(t: _TaskForm, files: AnyFileList) -> TaskState:
 
 def _tree(schema: Any) -> dict[str, Any] | None:
     return None if schema is None else dict(schema)
-
-
-def _epoch(text: str) -> EpochId:
-    match = _EPOCH.fullmatch(text)
-    if match is None:
-        raise ValueError(f"{text[:80]!r} is not an epoch such as '3.41'")
-    return EpochId(Term(int(match[1])), int(match[2]))

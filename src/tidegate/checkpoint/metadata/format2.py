@@ -33,15 +33,16 @@ _decode = msgspec.json.Decoder(_StoredList).decode
 
 def from_model(model: CheckpointMetadata) -> Iterator[bytes]:
     """Yield the value of `checkpoint` in pieces."""
-    return format1.from_model(model, _packed)
+    return format1.from_model(model, packed)
 
 
 def to_model(raw: msgspec.Raw, written_by: str) -> CheckpointMetadata:
     """Raises `msgspec.MsgspecError` or ValueError if the bytes do not follow the format, and UntrustedSnapshot."""
-    return format1.to_model(raw, written_by, _unpacked)
+    return format1.to_model(raw, written_by, unpacked)
 
 
-def _packed(files: AnyFileList) -> bytes:
+def packed(files: AnyFileList) -> bytes:
+    """Return the stored form of the files of a task."""
     if isinstance(files, FileList):
         return files.packed
     return _encode(
@@ -56,7 +57,8 @@ def _packed(files: AnyFileList) -> bytes:
     )
 
 
-def _unpacked(raw: bytes, checks: FileChecks) -> AnyFileList:
+def unpacked(raw: bytes, checks: FileChecks) -> AnyFileList:
+    """Return the files of a task."""
     if not raw.startswith(b'{"stored":'):
         return checks.read(raw)
     form = _decode(raw)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from tidegate.checkpoint.metadata.files import FileList
 from tidegate.checkpoint.metadata.stored_list import AnyFileList
+from tidegate.checkpoint.metadata.stored_output import StoredOutput
 from tidegate.connectors.sink import Committable
 from tidegate.core.ids import EpochId, Lineage, TaskId, Term, Uid
 from tidegate.graph.states import Distribution as Distribution
@@ -45,6 +46,10 @@ class StateInfo:
     namespace: Json | None = None
     distribution: Distribution = Distribution.KEYED
     ttl_ms: int | None = None
+    renamed_from: tuple[str, ...] = ()
+    """Earlier names that the job declared. The state has what they held: a later start does not take them again."""
+    declared: bool = True
+    """False: the operator did not declare it any more, and its entries were kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +180,9 @@ class CheckpointMetadata:
     query: tuple[QueryFile, ...] = ()
     splits: tuple[SplitTime, ...] = ()
     committables: tuple[Committable, ...] = ()
-    """In the order of commit within each (lineage, sink, slot)."""
+    """Uncommitted output that is in the metadata itself, in the order of commit within each (lineage, sink, slot)."""
+    stored_output: tuple[StoredOutput, ...] = ()
+    """The rest of it. `contents.read_contents` reads both; never a part of a savepoint, which needs no object of the job."""
     committed: tuple[CommittedMark, ...] = ()
 
     def __post_init__(self) -> None:
@@ -183,6 +190,8 @@ class CheckpointMetadata:
             object.__setattr__(self, name, _sorted(name, getattr(self, name), key))
         ordered = sorted(self.committables, key=lambda c: (c.lineage, c.sink, c.slot, c.epoch))
         object.__setattr__(self, "committables", tuple(ordered))
+        if self.stored_output and self.kind is SnapshotKind.SAVEPOINT:
+            raise ValueError("A savepoint contains its uncommitted output; it never refers to objects of the job.")
         for task in self.tasks:
             for file in task.inline:
                 if len(file.data) > MAX_INLINE_BYTES:
@@ -190,6 +199,11 @@ class CheckpointMetadata:
                         f"File {file.name!r} of {task.task} has {len(file.data)} bytes; at most {MAX_INLINE_BYTES} may "
                         "be inlined into metadata. Upload it instead."
                     )
+
+    @property
+    def waiting_count(self) -> int:
+        """The number of committables that it carries."""
+        return len(self.committables) + sum(stored.waiting_count for stored in self.stored_output)
 
     @property
     def full_size_bytes(self) -> int:

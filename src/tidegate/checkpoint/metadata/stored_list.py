@@ -29,18 +29,31 @@ class StoredFileList:
     """Of the files in the list."""
     since: tuple[int, int]
     """The last checkpoint that uploaded a file of the list, and the bytes that it uploaded. The list tells all of them."""
+    base: str | None = None
+    """If the object has only what changed: the path of the whole list that it changes. Both are needed."""
 
     @staticmethod
     def of(files: FileList, path: str) -> StoredFileList:
         """Return the reference to a list that is stored under `path`, in its packed form."""
+        return StoredFileList.to(files, path, files.packed, None)
+
+    @staticmethod
+    def to(files: FileList, path: str, data: bytes, base: str | None) -> StoredFileList:
+        """Return the reference to a list that is stored under `path` as `data`: whole, or as a change of the list `base`."""
         return StoredFileList(
             path=path,
-            stored_bytes=len(files.packed),
-            checksum=checksum_of(files.packed),
+            stored_bytes=len(data),
+            checksum=checksum_of(data),
             count=files.count,
             size_bytes=files.size_bytes,
             since=files.since[-1] if files.since else (0, 0),
+            base=base,
         )
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Return the paths of the objects that the list consists of."""
+        return (self.path,) if self.base is None else (self.path, self.base)
 
     def size_since(self, checkpoint_id: int) -> int:
         """Return the bytes of the files that a checkpoint with this list uploaded."""
@@ -53,7 +66,8 @@ class StoredFileList:
 
     def check_summary(self, files: FileList) -> None:
         """Raise `UntrustedSnapshot` unless the reference describes this list."""
-        if StoredFileList.of(files, self.path) != self:
+        since = files.since[-1] if files.since else (0, 0)
+        if (files.count, files.size_bytes, since) != (self.count, self.size_bytes, self.since):
             raise UntrustedSnapshot(f"The file list {self.path} is not what its checkpoint says about it")
 
     def __len__(self) -> int:

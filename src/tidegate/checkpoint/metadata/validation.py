@@ -24,18 +24,22 @@ from tidegate.checkpoint.metadata.model import (
     TaskState,
 )
 from tidegate.checkpoint.metadata.stored_list import StoredFileList
+from tidegate.checkpoint.metadata.stored_output import StoredOutput
 from tidegate.connectors.sink import Committable
-from tidegate.core.ids import EpochId
+from tidegate.core.ids import EpochId, ordinal
 from tidegate.state.backends import BUILT_IN, is_known
 from tidegate.state.key_groups import MAX_PARALLELISM_LIMIT
 from tidegate.state.manifest_file import MANIFEST_NAME
 from tidegate.state.version import VersionId
+from tidegate.storage.port import encode_segment
 
 CANONICAL = "canonical"
 """Replaces the backend name: the state is in tables that any backend can restore."""
 
 _SAVEPOINT_FORMATS = (None, "CANONICAL", "NATIVE")
 _MAX_NUMBER = (1 << 63) - 1
+_MAX_CLAIMS = 1 << 30
+"""Half of what fits into a term (`core.ids`): as many claims may follow."""
 _MAX_STATE_ID = (1 << 16) - 1
 _MAX_LEVEL = 10_000
 _MAX_NAME_CHARS = 1_000
@@ -88,9 +92,9 @@ def check(metadata: CheckpointMetadata) -> None:
         _check_length("a split", split.split, _MAX_TEXT_CHARS)
         _check_number("the time of a split", split.event_time_ms, _MAX_NUMBER, -_MAX_NUMBER)
     for committable in metadata.committables:
-        _check_output(committable)
-        for path in committable.staged:
-            check_path(path)
+        check_committable(committable, metadata.epoch)
+    for stored in metadata.stored_output:
+        _check_stored_output(stored)
     for mark in metadata.committed:
         _check_output(mark)
 
@@ -107,8 +111,8 @@ def _check_head(m: CheckpointMetadata) -> None:
     for version in (m.tidegate_version, m.spark_version):
         _check_length("a version", version, _MAX_NAME_CHARS)
     _check_epoch(m.epoch)
-    for number in (m.checkpoint_id, m.term):
-        _check_number("the id of a checkpoint", number, _MAX_NUMBER)
+    _check_number("the id of a checkpoint", m.checkpoint_id, _MAX_NUMBER)
+    _check_term(m.term)
     for time_ms in (m.triggered_ms, m.completed_ms, m.clock_ms, m.watermark_ms or 0):
         _check_number("a time", time_ms, _MAX_NUMBER, -_MAX_NUMBER)
     if not 1 <= m.parallelism <= m.max_parallelism <= MAX_PARALLELISM_LIMIT:
@@ -130,7 +134,8 @@ def check_operator(operator: OperatorInfo) -> None:
 
 
 def _check_state(state: StateInfo) -> None:
-    _check_length("the name of a state", state.name, _MAX_NAME_CHARS)
+    for name in (state.name, *state.renamed_from):
+        _check_length("the name of a state", name, _MAX_NAME_CHARS)
     _check_length("a kind of state", state.kind, _MAX_NAME_CHARS)
     _check_number("the id of a state", state.id, _MAX_STATE_ID)
     _check_number("a time to live", state.ttl_ms or 0, _MAX_NUMBER)
@@ -170,16 +175,21 @@ def check_distinct(task: TaskState, files: FileList) -> None:
 
 def _check_reference(files: StoredFileList) -> None:
     """Check what is used before the list is loaded. `FileChecks` checks the list itself."""
-    check_path(files.path)
+    for path in files.paths:
+        check_path(path)
     _check_number("the bytes of a file list", files.stored_bytes, _MAX_LIST_BYTES, 1)
-    _check_number("the files of a task", files.count, files.stored_bytes)
+    _check_number("the files of a task", files.count, files.stored_bytes if files.base is None else _MAX_LIST_BYTES)
     _check_number("the bytes of a task", files.size_bytes, _MAX_NUMBER)
-    algorithm, colon, digest = files.checksum.partition(":")
-    if not _ALGORITHM.fullmatch(algorithm + colon) or not _DIGESTS.fullmatch(f"{digest}\n"):
-        raise UntrustedSnapshot("The checksum of a file list is not one")
+    _check_checksum("a file list", files.checksum)
     id, uploaded_bytes = files.since
     _check_number("the id of a checkpoint", id, _MAX_NUMBER)
     _check_number("the bytes of a checkpoint", uploaded_bytes, files.size_bytes)
+
+
+def _check_checksum(what: str, checksum: str) -> None:
+    algorithm, colon, digest = checksum.partition(":")
+    if not _ALGORITHM.fullmatch(algorithm + colon) or not _DIGESTS.fullmatch(f"{digest}\n"):
+        raise UntrustedSnapshot(f"The checksum of {what} is not one")
 
 
 def _check_output(output: Committable | CommittedMark) -> None:
@@ -188,6 +198,33 @@ def _check_output(output: Committable | CommittedMark) -> None:
     slot = output.slot if isinstance(output, Committable) else output.partition
     _check_number("a partition", slot, _MAX_NUMBER)
     _check_epoch(output.epoch)
+
+
+def check_committable(committable: Committable, last: EpochId) -> None:
+    """Check that output belongs to an epoch of this history, of which `last` is the snapshot's own, and that its rows lie where
+    the job stages them. The sink checks what the payload says."""
+    _check_output(committable)
+    _check_number("a slot", committable.slot, MAX_PARALLELISM_LIMIT - 1)
+    if committable.epoch > last:
+        # The marker in the target would cover everything that the job publishes later.
+        raise UntrustedSnapshot(f"It carries output of epoch {committable.epoch}, after its own epoch {last}")
+    # The folder of a sink contains only rows of that sink, in the job's own storage.
+    folder = f"taskowned/{committable.epoch.term}/{committable.epoch.number}/{encode_segment(committable.sink)}/"
+    for path in committable.staged:
+        check_path(path)
+        if not path.partition("/")[2].startswith(folder):
+            raise UntrustedSnapshot(f"It names the staged rows {_shown(path)}, which are not of that output")
+
+
+def _check_stored_output(stored: StoredOutput) -> None:
+    """Check what is used before the object is read. `check_committable` checks each of its committables."""
+    check_path(stored.path)
+    _check_number("the bytes of waiting output", stored.size_bytes, _MAX_LIST_BYTES, 1)
+    _check_number("the committables of an object", stored.count, stored.size_bytes, 1)
+    _check_checksum("waiting output", stored.checksum)
+    bits = int.from_bytes(stored.waiting, "little")
+    if stored.waiting and (len(stored.waiting) != -(-stored.count // 8) or not 0 < bits.bit_length() <= stored.count):
+        raise UntrustedSnapshot(f"It carries output of {_shown(stored.path)} that is not in there")
 
 
 def _check_query_file(name: str) -> None:
@@ -231,8 +268,14 @@ def _check_number(what: str, value: int, most: int, least: int = 0) -> None:
         raise UntrustedSnapshot(f"The number of {what} is {_shown(value)}, which none has")
 
 
+def _check_term(term: int) -> None:
+    """Check a term. The claim of a job that starts from the snapshot counts on from it, for good: targets store 63 bits."""
+    _check_number("a term", term, _MAX_NUMBER)
+    _check_number("the number of a claim", ordinal(term), _MAX_CLAIMS)
+
+
 def _check_epoch(epoch: EpochId) -> None:
-    _check_number("a term", epoch.term, _MAX_NUMBER)
+    _check_term(epoch.term)
     _check_number("an epoch", epoch.number, _MAX_NUMBER)
 
 

@@ -20,6 +20,7 @@ from tidegate.config.declared import (
     restart,
     state,
     unaligned,
+    waiting,
 )
 from tidegate.config.option import Option
 
@@ -37,6 +38,7 @@ SECTIONS: tuple[tuple[str, str, tuple[Option[Any], ...]], ...] = tuple(
         output,
         recovery,
         restart,
+        waiting,
         state,
         measuring,
         metrics,

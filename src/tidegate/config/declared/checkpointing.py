@@ -129,3 +129,11 @@ LOCAL_DIRS: Option[str | None] = Option(
     "TIDEGATE_LOCAL_DIR wins over it. Without both: `tidegate-<user id>` in the directory for temporary files.",
     old_keys=("taskmanager.state.local.root-dirs",),
 )
+LOCAL_RETENTION: Option[int] = Option(
+    _P + "local-backup.retention-time",
+    DURATION,
+    86_400_000,
+    "How long versions stay on local disk that no run uses: of jobs that ended or were killed, and of slots that moved to "
+    "another host. The next job that is placed on the host removes them. Not in Flink.",
+    check=at_least(3_600_000, "1 h"),
+)

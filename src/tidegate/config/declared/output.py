@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidegate.config.choices import Publisher
-from tidegate.config.option import BOOL, DURATION, INT, SIZE, Option, at_least, enum
+from tidegate.config.option import BOOL, DURATION, INT, SIZE, Option, at_least, at_most, enum
 
 TITLE = "Output"
 _P = "execution.output."
@@ -21,9 +21,9 @@ PUBLISHER: Option[Publisher] = Option(
     enum(Publisher),
     Publisher.AUTO,
     "TASKS publish to Kafka, PostgreSQL, files and write-ahead functions, many at a time, with the epoch that follows the "
-    "checkpoint, and rows do not pass through the driver. AUTO: as TASKS, but as long as no more than 4 MB wait for Kafka or "
-    "PostgreSQL, the driver publishes them as soon as the checkpoint is complete; if it cannot, tasks do. DRIVER: the "
-    "driver publishes everything, for targets that only it can reach. Table formats, and all sinks in "
+    "checkpoint, and rows do not pass through the driver, except the few in `_metadata`. AUTO: as TASKS, but as long as no more "
+    "than 4 MB wait for Kafka or PostgreSQL, the driver publishes them as soon as the checkpoint is complete; if it cannot, "
+    "tasks do. DRIVER: the driver publishes everything, for targets that only it can reach. Table formats, and all sinks in "
     "mode AT_LEAST_ONCE, are always published by the driver.",
 )
 MAX_WAITING_EPOCHS: Option[int] = Option(
@@ -40,6 +40,23 @@ MAX_WAITING_SIZE: Option[int] = Option(
     10 << 30,
     "The same for the size of the rows that wait for one sink.",
     check=at_least(1),
+)
+INLINE_THRESHOLD: Option[int] = Option(
+    _P + "inline-threshold",
+    SIZE,
+    8 << 10,
+    "Rows that a task stages for its sinks in an epoch travel with its acknowledgement and wait in `_metadata`, up to this size; "
+    "what does not fit becomes an object in storage. It concerns sinks whose target cannot hide rows: Kafka, PostgreSQL "
+    "and write-ahead functions. 0: all rows are stored.",
+    check=at_most(1 << 20, "1 mb"),
+)
+MAX_INLINE_SIZE: Option[int] = Option(
+    _P + "max-inline-size",
+    SIZE,
+    8 << 20,
+    "The same for all output that waits: the driver holds it, and each checkpoint writes it. When it is used up, tasks store "
+    "their rows until some are published. With many tasks, each gets an equal share of what is left.",
+    check=at_most(256 << 20, "256 mb"),
 )
 REFUSE_UNPUBLISHED: Option[bool] = Option(
     _P + "refuse-unpublished",

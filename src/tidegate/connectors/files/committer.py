@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,9 +14,10 @@ from tidegate.connectors.files.names import OutputId, settled_name
 from tidegate.connectors.files.payload import StagedFile, decode
 from tidegate.connectors.files.place import FilePlace
 from tidegate.connectors.outcome import CommitInDoubt, CommitOutcome, outcomes
-from tidegate.connectors.sink import Committable, Settled
+from tidegate.connectors.sink import Committable, CommitterContext, Settled, decoded, untrusted
 from tidegate.core.faults import reach
-from tidegate.core.ids import EpochId, Term
+from tidegate.core.history import covers
+from tidegate.core.ids import EpochId, Lineage, Term, Uid
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -36,6 +38,13 @@ class _Waiting:
     files: tuple[StagedFile, ...]
 
 
+_UPLOAD_ID = re.compile(r"[A-Za-z0-9_~+=:.-]+")
+"""What stores call a multipart upload. An id that could be a path is none: stores differ in how they answer to it."""
+
+_PART_TAG = re.compile(r'"?[A-Za-z0-9_+=:.-]+"?')
+"""What stores call a part of an upload: a digest, mostly in quotation marks."""
+
+
 class FileCommitter:
     """Publishes staged files, one epoch of all slots after the other.
 
@@ -46,15 +55,53 @@ class FileCommitter:
        crash interrupted, and never creates a file twice. Readers may see some files of an epoch before the others.
     """
 
-    def __init__(self, path: str, place: FilePlace) -> None:
-        self._path, self._place = path, place
+    def __init__(self, path: str, place: FilePlace, context: CommitterContext | None = None) -> None:
+        """Without `context`, markers are not compared with the job's history."""
+        self._path = path
+        self._place = place
+        self._context = context
+
+    def check_target(self) -> None:
+        self._place.check()
 
     def commit(self, requests: Sequence[Committable]) -> Sequence[CommitOutcome]:
+        self._check_history(requests)
         published: list[Committable] = []
-        ordered = sorted(requests, key=lambda request: (request.epoch, request.slot))
-        for _, found in groupby(ordered, lambda request: request.epoch):
-            published += self._publish([_Waiting(each, OutputId.of(each), decode(each.payload)) for each in found])
+        # All are checked before the first is published.
+        waiting = [self._waiting(each) for each in sorted(requests, key=lambda r: (r.epoch, r.slot))]
+        for _, found in groupby(waiting, lambda each: each.request.epoch):
+            published += self._publish(list(found))
         return outcomes(requests, published)
+
+    def _waiting(self, request: Committable) -> _Waiting:
+        """Raise `UntrustedOutput` unless every name follows from the request: a rename would replace any file of the user."""
+        output = OutputId.of(request)
+        files = decoded(request, decode)
+        if not files:
+            raise untrusted(request, "names no files")
+        for file in files:
+            if not output.is_final(file.final):
+                raise untrusted(request, f"names the file {file.final[:200]!r}")
+            named = output.is_hidden(file.hidden) if self._place.names_hidden else _UPLOAD_ID.fullmatch(file.hidden)
+            if not named:
+                raise untrusted(request, f"names the hidden file {file.hidden[:200]!r}")
+            if not all(map(_PART_TAG.fullmatch, file.parts)):
+                raise untrusted(request, "names parts that no store names like that")
+        if len({file.final for file in files}) < len(files):
+            raise untrusted(request, "names one file twice")
+        return _Waiting(request, output, files)
+
+    def _check_history(self, requests: Sequence[Committable]) -> None:
+        """Refuse to publish next to a history that has settled output here and that the job does not know. Names of files
+        never meet, so nothing else would notice it."""
+        if self._context is not None:
+            for lineage, sink in {(request.lineage, request.sink) for request in requests}:
+                self._context.check_marker(lineage, sink, self._settled(lineage, sink))
+
+    def markers(self, lineage: Lineage, sink: Uid) -> list[EpochId]:
+        outputs = (OutputId.in_name(name) for name in self._place.marks())
+        begun = [each.epoch for each in outputs if each is not None and (each.lineage, each.sink) == (lineage, sink)]
+        return [self._settled(lineage, sink), *begun]
 
     def _publish(self, epoch: Sequence[_Waiting]) -> list[Committable]:
         states = list(zip(epoch, self._each(self._look, epoch)))
@@ -84,17 +131,27 @@ class FileCommitter:
         # Check once more: another process may have written its note and published everything between our two checks.
         if not gone or self._place.noted(output.marker) is not None:
             return _OutputState.NEW
-        if output.epoch <= self._settled(output):
+        settled = self._settled(output.lineage, output.sink)
+        # A sweep of another history says nothing about this output, which it took for an orphan of its own. But a file that is
+        # there was published: nobody else has its name.
+        if self._is_settled(settled, waiting.request) or all(map(self._place.is_published, gone)):
             # Everything was published so long ago that the note has been swept.
             return _OutputState.BEGUN if len(gone) < len(files) else _OutputState.DONE
         raise CommitInDoubt(
             f"{gone[0].final} was staged for epoch {output.epoch} and has disappeared without being committed. Check "
             f"that {self._path} is the same storage for the driver and all executors, and that nothing else deletes "
-            "hidden files there."
+            "hidden files there. If another history of this job has run, after a restore or from a copy, it may have removed "
+            "the file: start from a checkpoint before that epoch, or discard the output that waits, once without the sink and "
+            "with -n (execution.state-recovery.ignore-unclaimed-state)."
         )
 
-    def _settled(self, output: OutputId) -> EpochId:
-        text = self._place.noted(settled_name(output.lineage, output.sink)) or "0.0"
+    def _is_settled(self, settled: EpochId, request: Committable) -> bool:
+        if self._context is None:
+            return covers((), settled, request.epoch)
+        return self._context.covers(request.lineage, request.sink, settled, request.epoch)
+
+    def _settled(self, lineage: Lineage, sink: Uid) -> EpochId:
+        text = self._place.noted(settled_name(lineage, sink)) or "0.0"
         term, _, number = text.partition(".")
         return EpochId(Term(int(term)), int(number))
 
@@ -102,7 +159,10 @@ class FileCommitter:
         """1. Record the settled epoch. A crash leaves that record, and everything else for the next sweep.
         2. Remove orphaned files and notes.
         """
-        self._place.note(settled_name(settled.lineage, settled.sink), str(settled.epoch))
-        keep = {file.hidden for request in settled.waiting for file in decode(request.payload)}
+        before = self._settled(settled.lineage, settled.sink)
+        if self._context is not None and not self._context.knows(settled.lineage, before):
+            return  # What looks like an orphan here may be output of the history that has swept before.
+        self._place.note(settled_name(settled.lineage, settled.sink), settled.epoch.name)
+        keep = {file.hidden for request in settled.waiting for file in decoded(request, decode)}
         keep |= {OutputId.of(request).marker for request in settled.waiting}
         self._place.sweep(settled, keep)

@@ -6,24 +6,39 @@ followed by a removal would be two steps, and a file that a reader removed in be
 
 from __future__ import annotations
 
+import getpass
 import os
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from tidegate.connectors.files.names import HIDDEN, OutputId
 from tidegate.connectors.files.payload import StagedFile
-from tidegate.connectors.sink import Settled
+from tidegate.connectors.outcome import CommitRefused
+from tidegate.connectors.sink import LeftOutput, Settled
 from tidegate.core.faults import reach
 
 
 class Directory:
     at_once = 1
+    names_hidden = True
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._hidden = path / HIDDEN
+
+    def check(self) -> None:
+        found = next(place for place in (self._path.absolute(), *self._path.absolute().parents) if place.exists())
+        if not found.is_dir():
+            raise CommitRefused(
+                f"Files cannot be stored in {self._path}: {found} is a file. Choose another path for the sink."
+            )
+        if not os.access(found, os.W_OK | os.X_OK):
+            raise CommitRefused(
+                f"Files cannot be stored in {self._path}: the user {getpass.getuser()!r} may not write to {found}. Change its "
+                "permissions, or choose another path for the sink."
+            )
 
     def draft(self, hidden: str) -> Path:
         self._hidden.mkdir(parents=True, exist_ok=True)
@@ -65,6 +80,9 @@ class Directory:
     def is_staged(self, file: StagedFile) -> bool:
         return (self._hidden / file.hidden).exists()
 
+    def is_published(self, file: StagedFile) -> bool:
+        return (self._path / file.final).exists()
+
     def publish(self, file: StagedFile) -> None:
         final = self._path / file.final
         final.parent.mkdir(parents=True, exist_ok=True)
@@ -83,6 +101,37 @@ class Directory:
             # A reader may also remove folders; then nothing is left to make durable.
             with suppress(FileNotFoundError):
                 _sync(folder)
+
+    def marks(self) -> Iterable[str]:
+        return [path.name for path in self._hidden.glob("part-*.commit")]
+
+    def staged_files(self) -> Iterator[tuple[OutputId, LeftOutput]]:
+        for path in sorted(self._hidden.glob("part-*")):
+            output = OutputId.in_name(path.name)
+            if output is None or path.name == output.marker:
+                continue
+            try:
+                status = path.stat()
+            except FileNotFoundError:
+                continue  # published, or swept, since it was listed
+            yield (
+                output,
+                LeftOutput(
+                    kind="hidden file",
+                    name=str(path),
+                    handle=path.name,
+                    epoch=output.epoch,
+                    at_ms=status.st_mtime_ns // 1_000_000,
+                    size_bytes=status.st_size,
+                ),
+            )
+
+    def remove(self, left: LeftOutput) -> None:
+        (self._hidden / left.handle).unlink(missing_ok=True)
+
+    def unmark(self, name: str) -> None:
+        (self._hidden / name).unlink(missing_ok=True)
+        _sync(self._hidden)
 
     def sweep(self, settled: Settled, keep: Collection[str]) -> None:
         for path in self._hidden.glob("part-*"):

@@ -18,6 +18,9 @@ from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
 HIDDEN = ".tidegate-staged"
 """Readers such as Spark skip folders whose names begin with a dot or an underscore."""
 
+_FOLDERS = re.compile(r"(?:[^\x00-\x1f\x7f\"#'*/:=?\\{}\[\]^]+=[^\x00-\x1f\x7f\"#'*/:=?\\{}\[\]^]+/)*")
+"""`day=2024-05-01/hour=7/`, as `partitions` writes it. A job that changed its partitioning may have other columns now."""
+
 _NAME = re.compile(r"part-([^~]+)~([^~]+)~(\d+)\.(\d+)~(\d+)[~.].*")
 
 
@@ -47,13 +50,27 @@ class OutputId:
 
     @property
     def stem(self) -> str:
-        return f"part-{_plain(self.lineage)}~{_plain(self.sink)}~{self.epoch}~{self.slot:05d}"
+        return f"part-{_plain(self.lineage)}~{_plain(self.sink)}~{self.epoch.name}~{self.slot:05d}"
 
     def final(self, index: int, format: str) -> str:
         return f"{self.stem}~{index:03d}.{format}"
 
     def hidden(self, index: int, attempt: int, format: str) -> str:
         return f"{self.stem}~{index:03d}~{attempt}.{format}"
+
+    def is_final(self, name: str) -> bool:
+        """Whether a path relative to the sink's is one of this output's, below folders of any partitioning."""
+        folders, _, last = name.rpartition("/")
+        inside = not folders or _FOLDERS.fullmatch(f"{folders}/") is not None
+        return inside and self._numbered(last, r"[0-9]{3,}")
+
+    def is_hidden(self, name: str) -> bool:
+        """Whether a name in the hidden folder is that of a file which an attempt of this output has staged."""
+        return self._numbered(name, r"[0-9]{3,}~[0-9]+")
+
+    def _numbered(self, name: str, numbers: str) -> bool:
+        stem, format = re.escape(self.stem), r"[a-z]{1,20}"
+        return re.fullmatch(rf"{stem}~{numbers}\.{format}", name) is not None
 
     @property
     def marker(self) -> str:

@@ -6,17 +6,24 @@ commit therefore never recreates a file that a reader has already removed, whene
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Protocol
 
+from tidegate.connectors.files.names import OutputId
 from tidegate.connectors.files.payload import StagedFile
-from tidegate.connectors.sink import Settled
+from tidegate.connectors.sink import LeftOutput, Settled
 
 
 class FilePlace(Protocol):
     at_once: int
     """The number of concurrent requests that is useful."""
+    names_hidden: bool
+    """Whether `hidden` of a staged file is a name that its writer chose. Otherwise the storage chose it, for that file."""
+
+    def check(self) -> None:
+        """Check that files can be stored here, and change nothing. Raises `CommitRefused` for what cannot pass by itself."""
+        ...
 
     def draft(self, hidden: str) -> Path:
         """Return a local path to write a file to. `hidden` is used once."""
@@ -48,12 +55,32 @@ class FilePlace(Protocol):
 
     def is_staged(self, file: StagedFile) -> bool: ...
 
+    def is_published(self, file: StagedFile) -> bool:
+        """Whether readers find the file. False also if a reader has removed it."""
+        ...
+
     def publish(self, file: StagedFile) -> None:
         """Make a staged file visible, atomically and durably. Does nothing if it is no longer staged."""
         ...
 
     def settle(self, files: Collection[StagedFile]) -> None:
         """Make published files durable."""
+        ...
+
+    def marks(self) -> Iterable[str]:
+        """Return the names of all marks."""
+        ...
+
+    def staged_files(self) -> Iterable[tuple[OutputId, LeftOutput]]:
+        """Return all staged files, of any lineage and sink, and the output that each belongs to."""
+        ...
+
+    def remove(self, left: LeftOutput) -> None:
+        """Remove a staged file, if it is still there."""
+        ...
+
+    def unmark(self, name: str) -> None:
+        """Remove a mark durably, if it is there."""
         ...
 
     def sweep(self, settled: Settled, keep: Collection[str]) -> None:

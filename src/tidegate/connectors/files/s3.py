@@ -11,7 +11,7 @@ uploads, its age limit must exceed the longest time the job may be down.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -19,7 +19,8 @@ from typing import Any
 
 from tidegate.connectors.files.names import HIDDEN, OutputId
 from tidegate.connectors.files.payload import StagedFile
-from tidegate.connectors.sink import Settled
+from tidegate.connectors.outcome import CommitRefused
+from tidegate.connectors.sink import LeftOutput, Settled
 from tidegate.core.errors import GraphError, PreconditionFailed
 from tidegate.core.faults import reach
 
@@ -36,8 +37,20 @@ _OPTIONS = {
 """Option names, shared with the checkpoint storage → boto3's names."""
 
 
+_CANNOT_PASS = {
+    "NoSuchBucket": "Create the bucket, or correct its name.",
+    "InvalidAccessKeyId": "Correct the credentials.",
+    "SignatureDoesNotMatch": "Correct the secret access key.",
+    "ExpiredToken": "Renew the session token.",
+    "InvalidToken": "Correct the session token.",
+}
+"""What a store answers until somebody corrects something, and what to do."""
+
+
 class S3Prefix:
     at_once = 8
+    # S3 chooses the id of an upload, and completes it under the key that it was created for, and no other.
+    names_hidden = False
 
     def __init__(self, path: str, options: Mapping[str, str]) -> None:
         self._bucket, _, prefix = path.partition("/")
@@ -51,6 +64,33 @@ class S3Prefix:
     @property
     def _client(self) -> Any:
         return _connected(self._options)
+
+    def check(self) -> None:
+        """Ask for uploads, as the sweep does. A user that may only write is allowed to fail here."""
+        from botocore.exceptions import ClientError, NoCredentialsError, PartialCredentialsError
+
+        place = f"s3://{self._bucket}/{self._prefix}"
+        given = dict(self._options)
+        if "endpoint_url" in given:
+            place += f" at {given['endpoint_url']}"
+        try:
+            self._client.list_multipart_uploads(Bucket=self._bucket, Prefix=self._prefix, MaxUploads=1)
+        except (NoCredentialsError, PartialCredentialsError) as error:
+            raise CommitRefused(
+                f"Files cannot be stored in {place}: there are no complete credentials for S3 ({error}). Set access_key_id and "
+                "secret_access_key in the options of the sink, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment "
+                "of the driver and the executors, or give the machine a role."
+            ) from None
+        except ClientError as error:
+            code = error.response["Error"]["Code"]
+            if code not in _CANNOT_PASS:
+                raise
+            user = given.get("aws_access_key_id")
+            raise CommitRefused(
+                f"Files cannot be stored in {place}"
+                + ("" if user is None else f" with the access key {user}")
+                + f": the store answers {code}. {_CANNOT_PASS[code]}"
+            ) from None
 
     def draft(self, hidden: str) -> Path:
         return Path(tempfile.mkdtemp(prefix="tidegate-files-")) / hidden
@@ -93,6 +133,9 @@ class S3Prefix:
         key = self._prefix + file.final
         return self._found("list_parts", Key=key, UploadId=file.hidden, MaxParts=1) is not None
 
+    def is_published(self, file: StagedFile) -> bool:
+        return self._found("head_object", Key=self._prefix + file.final) is not None
+
     def publish(self, file: StagedFile) -> None:
         parts = [{"PartNumber": number, "ETag": tag} for number, tag in enumerate(file.parts, 1)]
         self._found(
@@ -105,6 +148,41 @@ class S3Prefix:
 
     def settle(self, files: Collection[StagedFile]) -> None:
         """Does nothing: a write is durable once S3 acknowledges it."""
+
+    def marks(self) -> Iterable[str]:
+        listed = self._pages("list_objects_v2", "Contents", self._hidden("part-"))
+        names = [found["Key"].rpartition("/")[2] for found in listed]
+        return [name for name in names if name.endswith(".commit")]
+
+    def staged_files(self) -> Iterator[tuple[OutputId, LeftOutput]]:
+        for upload in self._pages("list_multipart_uploads", "Uploads", self._prefix):
+            key, id = upload["Key"], upload["UploadId"]
+            output = OutputId.in_name(key)
+            if output is None:
+                continue
+            parts = self._found("list_parts", Key=key, UploadId=id)
+            if parts is None:
+                continue  # published, or aborted, since it was listed
+            begun = upload.get("Initiated")
+            yield (
+                output,
+                LeftOutput(
+                    kind="multipart upload",
+                    name=f"s3://{self._bucket}/{key}",
+                    handle=f"{id} {key}",
+                    epoch=output.epoch,
+                    at_ms=None if begun is None else round(begun.timestamp() * 1000),
+                    # Of the first thousand parts: enough to see what is worth deleting.
+                    size_bytes=sum(part["Size"] for part in parts.get("Parts", ())),
+                ),
+            )
+
+    def remove(self, left: LeftOutput) -> None:
+        id, _, key = left.handle.partition(" ")
+        self._abort(key, id)
+
+    def unmark(self, name: str) -> None:
+        self._client.delete_object(Bucket=self._bucket, Key=self._hidden(name))
 
     def sweep(self, settled: Settled, keep: Collection[str]) -> None:
         for upload in self._pages("list_multipart_uploads", "Uploads", self._prefix):

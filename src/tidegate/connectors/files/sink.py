@@ -14,12 +14,20 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from tidegate.connectors.dataset_names import DatasetName, of_path
+from tidegate.connectors.files.cleaner import FileCleaner
 from tidegate.connectors.files.client import open_place
 from tidegate.connectors.files.committer import FileCommitter
 from tidegate.connectors.files.formats import check_columns, check_format
 from tidegate.connectors.files.partitions import check_partitions
 from tidegate.connectors.files.writer import FileLayout, FileWriter
-from tidegate.connectors.sink import Committer, CommitterContext, PublishesIn, SinkWriter, WriterContext
+from tidegate.connectors.sink import (
+    Committer,
+    CommitterContext,
+    OutputCleaner,
+    PublishesIn,
+    SinkWriter,
+    WriterContext,
+)
 from tidegate.core.errors import GraphError
 from tidegate.core.guarantee import Guarantee
 from tidegate.core.redaction import refuse_credentials
@@ -70,7 +78,10 @@ class FileSink:
     def create_committer(self, context: CommitterContext) -> Committer:
         check_partitions(self.partition_by, context.schema)
         check_columns(self.format, self._layout(context.schema).schema)
-        return FileCommitter(self.path, open_place(self.path, self.options))
+        return FileCommitter(self.path, open_place(self.path, self.options), context)
+
+    def create_cleaner(self) -> OutputCleaner:
+        return FileCleaner(open_place(self.path, self.options))
 
     def _layout(self, schema: Schema) -> FileLayout:
         inside = schema.select([name for name in schema.names if name not in self.partition_by])

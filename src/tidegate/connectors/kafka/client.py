@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
@@ -40,6 +41,8 @@ _ADVICE = {
 
 TOPIC_S = 5.0
 """How long a topic or a partition may be unknown: a broker that has just started responds before it knows its topics."""
+CHECK_S = 5.0
+"""How long a start waits for brokers. Later, output waits for them."""
 UNKNOWN = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION")
 
 _SHARED = (
@@ -133,6 +136,30 @@ def translate(error: confluent_kafka.KafkaError, doing: str) -> KafkaError:
         "`security.protocol` is that of their port.",
         name,
     )
+
+
+def check_topic(bootstrap_servers: str, settings: Mapping[str, Any], topic: str, answer_s: float) -> None:
+    """Check that the brokers know a topic, as the first commit does. A broker that creates missing topics creates it now.
+
+    Raises `KafkaRefused` with the address of the brokers, or `KafkaUnavailable`.
+    """
+    rejections = Rejections()
+    producer = library().Producer({**settings, **rejections.settings()})
+    doing = f"find topic {topic!r} at {bootstrap_servers}"
+    with rejections.reported(producer, doing):
+        await_topic(producer, topic, doing, answer_s)
+
+
+def await_topic(producer: Any, topic: str, doing: str, answer_s: float) -> None:
+    """Wait a moment for a topic that is unknown: a broker that has just started responds before it knows its topics."""
+    latest = time.monotonic() + TOPIC_S
+    while True:
+        found = producer.list_topics(topic, answer_s).topics[topic]
+        if found.error is None:
+            return
+        if found.error.code() != library().KafkaError.UNKNOWN_TOPIC_OR_PART or time.monotonic() > latest:
+            raise translate(found.error, doing)
+        time.sleep(0.1)
 
 
 def _lacks_token(error: confluent_kafka.KafkaError) -> bool:

@@ -16,25 +16,35 @@ from functools import cached_property, partial
 from threading import Lock, Thread
 from typing import Any
 
-from tidegate.connectors.kafka import payload
 from tidegate.connectors.kafka.client import (
-    TOPIC_S,
+    CHECK_S,
     Rejections,
+    await_topic,
+    check_topic,
     connection,
     library,
     reader_settings,
-    translate,
     translated,
 )
 from tidegate.connectors.kafka.errors import KafkaFenced, KafkaUnavailable, MarkerExpired, MarkerUnsettled
-from tidegate.connectors.kafka.marker import Expired, Found, SinkSlot, decide, encode
-from tidegate.connectors.kafka.payload import StagedPart
+from tidegate.connectors.kafka.marker import (
+    Expired,
+    Found,
+    Marker,
+    SinkSlot,
+    decide,
+    encode,
+    holder_in,
+    metadata_of,
+    read_marker,
+)
+from tidegate.connectors.kafka.payload import KafkaCommittable, StagedPart
 from tidegate.connectors.kafka.plain_committer import send, sending_settings, settle
 from tidegate.connectors.outcome import CommitOutcome
 from tidegate.connectors.read_ahead import read_ahead
 from tidegate.connectors.sink import Committable
 from tidegate.core.faults import reach
-from tidegate.core.ids import EpochId
+from tidegate.core.ids import EpochId, Lineage, Slot, Uid
 
 COMMITTED, ALREADY_COMMITTED = CommitOutcome.COMMITTED, CommitOutcome.ALREADY_COMMITTED
 _ATTEMPTS = 3
@@ -53,7 +63,7 @@ class Owed:
     topic: str
     stream: SinkSlot
     epoch: EpochId
-    marker: int
+    marker: Marker
     part: StagedPart
     at_ms: int
 
@@ -61,19 +71,25 @@ class Owed:
 class TransactionalCommitter:
     """Threads are serialized by a lock."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 what the sink is configured with
         self,
         bootstrap_servers: str,
         config: Mapping[str, str],
         read: Callable[[str], bytes],
         *,
+        topic: str,
+        payload_of: Callable[[Committable], KafkaCommittable],
         timeout_ms: int,
         most_bytes: int,
         expired: Expired,
+        covers: Callable[[Lineage, Uid, EpochId, EpochId], bool] = lambda lineage, sink, marker, epoch: epoch <= marker,
         now_ms: Callable[[], int] = lambda: round(time.time() * 1000),
     ) -> None:
         self._servers, self._config, self._read, self._now_ms = bootstrap_servers, config, read, now_ms
+        self._topic = topic
         self._timeout_ms, self._most_bytes, self._expired = timeout_ms, most_bytes, expired
+        self._payload_of = payload_of
+        self._covers = covers
         self._open: dict[str, _Transactions] = {}
         self._retention_ms: int | None = None
         self._lock = Lock()
@@ -81,12 +97,27 @@ class TransactionalCommitter:
     def commit(self, requests: Sequence[Committable]) -> Sequence[CommitOutcome]:
         """Publish what is not in the topic yet, an epoch of all slots before the next one."""
         published: set[tuple[SinkSlot, EpochId]] = set()
-        owed = [each for request in sorted(requests, key=lambda r: (r.epoch, r.slot)) for each in _owed(request)]
+        # All are checked before the first row is sent.
+        ordered = sorted(requests, key=lambda r: (r.epoch, r.slot))
+        owed = [each for request in ordered for each in _owed(request, self._payload_of(request))]
         with self._lock:
             for topic, theirs in _by_topic(owed):
                 self._commit_topic(topic, theirs, published)
         known = [(_stream(request), request.epoch) for request in requests]
         return [COMMITTED if each in published else ALREADY_COMMITTED for each in known]
+
+    def check_target(self) -> None:
+        check_topic(self._servers, sending_settings(self._servers, self._config), self._topic, CHECK_S)
+
+    def markers(self, lineage: Lineage, sink: Uid) -> list[EpochId]:
+        """Return the markers of all slots that the sink has ever had, at any parallelism: a request for each."""
+        prefix = _sink_prefix(SinkSlot(lineage, sink, Slot(0)))
+        administrator = library("confluent_kafka.admin").AdminClient(connection(self._servers, self._config))
+        with translated(f"list the markers of sink {sink!r}"):
+            listed = administrator.list_consumer_groups(request_timeout=_ANSWER_S).result().valid
+            # Another sink's name may begin with this one's: only slots follow the prefix.
+            groups = [each.group_id for each in listed if each.group_id.removeprefix(prefix).isdecimal()]
+            return [epoch for group in groups for epoch in _markers_of(administrator, group)]
 
     def close(self) -> None:
         """Close all producers. The committer remains usable and opens new ones."""
@@ -148,11 +179,18 @@ class TransactionalCommitter:
             found = Found.UNKNOWN
         else:
             retention_ms = 0 if held.marker is not None else self._retention()
-            found = decide(held.marker, each.marker, self._now_ms() - each.at_ms, retention_ms)
+            marker = None if held.marker is None else self._offset_for(held.marker, each)
+            found = decide(marker, each.marker.offset, self._now_ms() - each.at_ms, retention_ms)
         if found is Found.UNKNOWN and self._expired is Expired.FAIL:
             told = MarkerUnsettled if held.unsettled else MarkerExpired
             raise told(each.stream.sink, each.stream.slot, each.epoch, _group(each.stream))
         return found
+
+    def _offset_for(self, marker: Marker, each: Owed) -> int:
+        """Return the offset of the marker as far as it concerns this part: nothing if it covers no output of the part's claim.
+        Raises `ForeignOutput` if it is not of the job's history."""
+        is_covered = self._covers(each.stream.lineage, each.stream.sink, marker.epoch, each.epoch)
+        return marker.offset if is_covered else -1
 
     def _transactions(self, topic: str) -> _Transactions:
         if topic not in self._open:
@@ -172,7 +210,7 @@ class _Held:
 
     members: Any
     """The metadata of the marker's consumer group, as a transaction needs it."""
-    marker: int | None
+    marker: Marker | None
     """How far the topic is. None: Kafka has no marker."""
     unsettled: bool = False
     """Whether Kafka reports the marker as part of an unfinished transaction, although there is none."""
@@ -202,7 +240,7 @@ class _Transactions:
         self._servers, self._config, self._timeout_ms = servers, config, timeout_ms
         self._leader: SinkSlot | None = None
         self._producer: Any = None
-        self._next: Mapping[SinkSlot, int] = {}
+        self._next: Mapping[SinkSlot, Marker] = {}
 
     def take(self, streams: Collection[SinkSlot]) -> None:
         """Do steps 1 to 3 for slots that are not held yet."""
@@ -221,7 +259,7 @@ class _Transactions:
             if failure := next((each for each in failures if each is not None), None):
                 raise failure
 
-    def keep(self, first: Mapping[SinkSlot, int]) -> None:
+    def keep(self, first: Mapping[SinkSlot, Marker]) -> None:
         """Do step 4 for these slots, with the marker of the first part each sends. The others have
         nothing to send and are released.
         """
@@ -239,7 +277,8 @@ class _Transactions:
         with translated(f"begin transactions for topic {self.topic!r}"):
             own = self._begin_with(own_id, see_topic)
         with translated(f"return the offset of group {_group(stream)!r}"):
-            holder = self._holder(stream, self._offset(stream).metadata)
+            _await_coordinator(self._administrator, _group(stream))
+            holder = self._holder(stream, holder_in(self._offset(stream).metadata))
         if holder != own_id and (self._leader is None or holder != self._id(self._leader)):
             with translated(f"end transactions of {holder!r}"):
                 self._begin_with(holder)
@@ -250,7 +289,8 @@ class _Transactions:
             consumer = library().Consumer(reader_settings(self._servers, self._config, _group(stream)))
             members = consumer.consumer_group_metadata()
             consumer.close()
-        return _Held(members, at.offset if at is not None and at.offset >= 0 else None, at is None, own)
+        marker = read_marker(at.offset, at.metadata) if at is not None and at.offset >= 0 else None
+        return _Held(members, marker, at is None, own)
 
     def _holder(self, stream: SinkSlot, named: str | None) -> str:
         """Return the transactional id that a marker names. Anyone may have written there: an id that is not ours is no holder."""
@@ -276,35 +316,29 @@ class _Transactions:
         """Return the offset of the slot's group. Without `settled`, as it was before transactions that have not ended.
 
         Uses the admin API. A consumer waits internally for the end of a transaction, and its timeout does not show
-        whether it waited for that or for the brokers. This method also waits for a coordinator that is moving or was just
-        created: the admin client does not.
+        whether it waited for that or for the brokers.
         """
         kafka = library()
-        codes = kafka.KafkaError
-        moving = {codes.NOT_COORDINATOR, codes.COORDINATOR_LOAD_IN_PROGRESS, codes.COORDINATOR_NOT_AVAILABLE}
         group = _group(stream)
         wanted = kafka.ConsumerGroupTopicPartitions(group, [kafka.TopicPartition(self.topic, 0)])
-        latest = time.monotonic() + _ANSWER_S
-        while True:
-            try:
-                asked = self._administrator.list_consumer_group_offsets(
-                    [wanted], require_stable=settled, request_timeout=_ANSWER_S
-                )
-                [at] = asked[group].result().topic_partitions
-                return at
-            except kafka.KafkaException as error:
-                if error.args[0].code() not in moving or time.monotonic() > latest:
-                    raise
-                time.sleep(0.1)
+
+        def ask() -> Any:
+            asked = self._administrator.list_consumer_group_offsets(
+                [wanted], require_stable=settled, request_timeout=_ANSWER_S
+            )
+            [at] = asked[group].result().topic_partitions
+            return at
+
+        return _while_coordinators_move(ask)
 
     @cached_property
     def _administrator(self) -> Any:
         return library("confluent_kafka.admin").AdminClient(connection(self._servers, self._config))
 
-    def _name_leader(self, stream: SinkSlot, first: int) -> None:
+    def _name_leader(self, stream: SinkSlot, first: Marker) -> None:
         held = self.held[stream]
         # A missing marker is created so that it covers everything before the rows sent now, and none of them.
-        at = first - 1 if held.marker is None else held.marker
+        at = Marker(first.offset - 1, first.term) if held.marker is None else held.marker
         with translated(f"add the offset of group {_group(stream)!r} to a transaction"):
             held.own.begin_transaction()
             _bounded(partial(self._send_marker, held.own, stream, at), _ANSWER_S)
@@ -316,8 +350,10 @@ class _Transactions:
         settings, rejections = {**sending_settings(self._servers, self._config), **writing}, Rejections()
         producer = library().Producer(settings | rejections.settings())
         if see_topic:
-            with rejections.reported(producer, f"find topic {self.topic!r}"):
-                self._see_topic(producer)
+            # Fail early if the topic does not exist: the producer would wait for it until the transaction times out.
+            doing = f"find topic {self.topic!r} at {self._servers}"
+            with rejections.reported(producer, doing):
+                await_topic(producer, self.topic, doing, _ANSWER_S)
         producer.init_transactions(_ANSWER_S)
         return producer
 
@@ -325,17 +361,6 @@ class _Transactions:
         # Must never change: under another name, open transactions would not be aborted. A slot that moved from one
         # topic to another has a producer for each, and they must not fence each other.
         return f"{_group(stream)}-{self.topic}"
-
-    def _see_topic(self, producer: Any) -> None:
-        """Fail early if the topic does not exist: the producer would wait for it until the transaction times out."""
-        latest = time.monotonic() + TOPIC_S
-        while True:
-            found = producer.list_topics(self.topic, _ANSWER_S).topics[self.topic]
-            if found.error is None:
-                return
-            if found.error.code() != library().KafkaError.UNKNOWN_TOPIC_OR_PART or time.monotonic() > latest:
-                raise translate(found.error, f"find topic {self.topic!r}")
-            time.sleep(0.1)
 
     def begin(self) -> None:
         with translated("begin a transaction"):
@@ -350,16 +375,17 @@ class _Transactions:
         with translated(f"accept rows for topic {self.topic!r}"):
             settle(self._producer, _ANSWER_S)
 
-    def mark(self, markers: Mapping[SinkSlot, int]) -> None:
+    def mark(self, markers: Mapping[SinkSlot, Marker]) -> None:
         for stream, marker in markers.items():
             with translated(f"add the offset of group {_group(stream)!r} to the transaction"):
                 _bounded(partial(self._send_marker, self._producer, stream, marker), _ANSWER_S)
         self._next = markers
 
-    def _send_marker(self, producer: Any, stream: SinkSlot, marker: int) -> None:
+    def _send_marker(self, producer: Any, stream: SinkSlot, marker: Marker) -> None:
         """Send the marker with the name of the leader, which holds the slot."""
         assert self._leader is not None
-        at = library().TopicPartition(self.topic, 0, marker, self._id(self._leader))
+        named = metadata_of(self._id(self._leader), marker.term)
+        at = library().TopicPartition(self.topic, 0, marker.offset, named)
         producer.send_offsets_to_transaction([at], self.held[stream].members, _ANSWER_S)
 
     def commit(self) -> None:
@@ -420,10 +446,9 @@ def _sink_prefix(stream: SinkSlot) -> str:
     return f"tidegate-{stream.lineage}-{stream.sink}-"
 
 
-def _owed(request: Committable) -> Iterator[Owed]:
-    staged = payload.decode(request.payload)
+def _owed(request: Committable, staged: KafkaCommittable) -> Iterator[Owed]:
     for index, part in enumerate(staged.parts):
-        marker = encode(request.epoch, index)
+        marker = Marker(encode(request.epoch, index), request.epoch.term)
         yield Owed(
             topic=staged.topic,
             stream=_stream(request),
@@ -434,11 +459,11 @@ def _owed(request: Committable) -> Iterator[Owed]:
         )
 
 
-def _first_markers(owed: Sequence[Owed]) -> dict[SinkSlot, int]:
-    return _last_markers(sorted(owed, key=lambda each: each.marker, reverse=True))
+def _first_markers(owed: Sequence[Owed]) -> dict[SinkSlot, Marker]:
+    return _last_markers(sorted(owed, key=lambda each: each.marker.offset, reverse=True))
 
 
-def _last_markers(owed: Sequence[Owed]) -> dict[SinkSlot, int]:
+def _last_markers(owed: Sequence[Owed]) -> dict[SinkSlot, Marker]:
     """Return the last marker of each slot, from parts in order."""
     return {each.stream: each.marker for each in owed}
 
@@ -476,3 +501,90 @@ def _ask_retention(settings: dict[str, Any]) -> int:
         return int(answer.result(_ANSWER_S)["offsets.retention.minutes"].value) * 60_000
     except (library().KafkaException, KeyError, TypeError, ValueError):
         return _DEFAULT_RETENTION_MS
+
+
+def _while_coordinators_move(ask: Callable[[], Any]) -> Any:
+    """Return what a request returns, and repeat it while its coordinator is not known. The admin client does not wait for it."""
+    kafka = library()
+    codes = kafka.KafkaError
+    moving = {codes.NOT_COORDINATOR, codes.COORDINATOR_LOAD_IN_PROGRESS, codes.COORDINATOR_NOT_AVAILABLE}
+    latest = time.monotonic() + _ANSWER_S
+    while True:
+        try:
+            return ask()
+        except kafka.KafkaException as error:
+            if error.args[0].code() not in moving or time.monotonic() > latest:
+                raise
+            time.sleep(0.1)
+
+
+def _await_coordinator(administrator: Any, group: str) -> None:
+    """Wait until the coordinator of a group answers: it may be moving, or the first group of a broker is just created.
+
+    librdkafka (2.x) ends the whole process with a segmentation fault if a coordinator refuses to list offsets to an admin
+    client. So it is first asked for a description, which it may refuse.
+    """
+    _while_coordinators_move(
+        lambda: administrator.describe_consumer_groups([group], request_timeout=_ANSWER_S)[group].result()
+    )
+
+
+def _markers_of(administrator: Any, group: str) -> Iterator[EpochId]:
+    """Yield the markers in a group: one for each topic that the sink has written to."""
+    _await_coordinator(administrator, group)
+    wanted = library().ConsumerGroupTopicPartitions(group)
+    offsets = _while_coordinators_move(
+        lambda: administrator.list_consumer_group_offsets([wanted], request_timeout=_ANSWER_S)[group].result()
+    )
+    for at in offsets.topic_partitions:
+        if at.offset >= 0:
+            yield read_marker(at.offset, at.metadata).epoch
+
+
+def open_transactions(
+    servers: str, config: Mapping[str, str], topics: Collection[str], lineage: Lineage, sink: Uid
+) -> dict[str, str]:
+    """Return the transactional ids of a lineage whose transactions hold a marker open, and the group of each marker.
+
+    Kafka's clients cannot list transactions. One that has sent rows and no marker is not found: its broker ends it after the
+    sink's `transaction_timeout`.
+    """
+    kafka = library()
+    prefix = _sink_prefix(SinkSlot(lineage, sink, Slot(0)))
+    administrator = library("confluent_kafka.admin").AdminClient(connection(servers, config))
+    found: dict[str, str] = {}
+    with translated(f"list the open transactions of sink {sink!r}"):
+        listed = administrator.list_consumer_groups(request_timeout=_ANSWER_S).result().valid
+        for group in sorted(each.group_id for each in listed if each.group_id.removeprefix(prefix).isdecimal()):
+            _await_coordinator(administrator, group)
+            for topic in topics:
+                at = partial(_offset_of, administrator, group, kafka.TopicPartition(topic, 0))
+                settled = at(settled=True)
+                if settled.error is None or settled.error.code() != kafka.KafkaError.UNSTABLE_OFFSET_COMMIT:
+                    continue
+                # The slot's own transaction names its leader; after that the leader's transactions hold the marker.
+                found[f"{group}-{topic}"] = group
+                holder = holder_in(at(settled=False).metadata)
+                if holder is not None and holder.startswith(prefix) and holder.endswith(f"-{topic}"):
+                    found[holder] = group
+    return found
+
+
+def end_transactions(servers: str, config: Mapping[str, str], transactional_ids: Sequence[str]) -> None:
+    """Abort what these ids have open, and fence whoever still uses them."""
+    for transactional_id in transactional_ids:
+        with translated(f"end transactions of {transactional_id!r}"):
+            settings = {**sending_settings(servers, config), "transactional.id": transactional_id}
+            library().Producer(settings).init_transactions(_ANSWER_S)
+        reach("kafka.end-aborted", id=transactional_id)
+
+
+def _offset_of(administrator: Any, group: str, place: Any, settled: bool) -> Any:
+    """Return the offset of a group at a partition. Without `settled`, as it was before transactions that have not ended."""
+    wanted = library().ConsumerGroupTopicPartitions(group, [place])
+    [at] = _while_coordinators_move(
+        lambda: administrator.list_consumer_group_offsets([wanted], require_stable=settled, request_timeout=_ANSWER_S)[
+            group
+        ].result()
+    ).topic_partitions
+    return at

@@ -1,17 +1,19 @@
 """The marker of a commit: how far the output of one (lineage, sink, slot) is in the topic.
 
 It is the committed offset of a consumer group that has no consumers. A Kafka transaction can carry such an offset, so it
-takes effect together with the rows. The number has the term in its highest bits, then the number of the epoch, then the
-part of the epoch's output: later output has a greater one.
+takes effect together with the rows. The number has the count of the claim in its highest bits, then the number of the epoch,
+then the part of the epoch's output: later output has a greater one. The whole term is in the metadata of the offset, after the
+name of the holder.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 
 from tidegate.core.errors import GraphError
-from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
+from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid, ordinal
 
 _TERM_BITS, _NUMBER_BITS, _PART_BITS = 20, 32, 11
 MAX_PARTS = 1 << _PART_BITS
@@ -31,7 +33,7 @@ class SinkSlot:
 
 def encode(epoch: EpochId, part: int) -> int:
     """Return the marker that covers all output up to this part of this epoch."""
-    fields = ((epoch.term, _TERM_BITS), (epoch.number, _NUMBER_BITS), (part, _PART_BITS))
+    fields = ((ordinal(epoch.term), _TERM_BITS), (epoch.number, _NUMBER_BITS), (part, _PART_BITS))
     marker = 0
     for value, bits in fields:
         if not 0 <= value < 1 << bits:
@@ -48,6 +50,39 @@ def decode(marker: int) -> tuple[EpochId, int]:
     part = marker & MAX_PARTS - 1
     number = marker >> _PART_BITS & (1 << _NUMBER_BITS) - 1
     return EpochId(Term(marker >> _PART_BITS + _NUMBER_BITS), number), part
+
+
+_METADATA = re.compile(r"(.*) term=(\d{1,19})", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """How far the output of a slot is, and in which term that was committed."""
+
+    offset: int
+    term: Term
+
+    @property
+    def epoch(self) -> EpochId:
+        return EpochId(self.term, decode(self.offset)[0].number)
+
+
+def metadata_of(holder: str, term: Term) -> str:
+    return f"{holder} term={term}"
+
+
+def read_marker(offset: int, metadata: str | None) -> Marker:
+    """Return the marker of a committed offset. Before terms had random bits, the offset alone told the term."""
+    found = _METADATA.fullmatch(metadata or "")
+    claim = decode(offset)[0].term
+    term = claim if found is None or ordinal(int(found[2])) != claim else Term(int(found[2]))
+    return Marker(offset, term)
+
+
+def holder_in(metadata: str | None) -> str | None:
+    """Return the transactional id that the metadata of an offset names."""
+    found = _METADATA.fullmatch(metadata or "")
+    return metadata if found is None else found[1]
 
 
 class Expired(Enum):

@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tidegate.connectors.kafka import payload, records
-from tidegate.connectors.kafka.client import connection, library, translate, translated
+from tidegate.connectors.kafka import records
+from tidegate.connectors.kafka.client import CHECK_S, check_topic, connection, library, translate, translated
 from tidegate.connectors.kafka.errors import KafkaUnavailable
+from tidegate.connectors.kafka.payload import KafkaCommittable
 from tidegate.connectors.read_ahead import read_ahead
 from tidegate.connectors.sink import Committable
 
@@ -79,22 +80,36 @@ def settle(producer: Any, silence_s: float) -> None:
 class PlainCommitter:
     keeps_markers = False
 
-    def __init__(self, bootstrap_servers: str, config: Mapping[str, str], read: Callable[[str], bytes]) -> None:
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        config: Mapping[str, str],
+        read: Callable[[str], bytes],
+        payload_of: Callable[[Committable], KafkaCommittable],
+        *,
+        topic: str,
+    ) -> None:
+        self._servers = bootstrap_servers
+        self._topic = topic
         self._settings = sending_settings(bootstrap_servers, config)
         self._read = read
+        self._payload_of = payload_of
         self._producer: Any = None
         self._failed: list[Any] = []
+
+    def check_target(self) -> None:
+        check_topic(self._servers, self._settings, self._topic, CHECK_S)
 
     def commit(self, requests: Sequence[Committable]) -> None:
         """Send all rows and wait until the brokers have them. A crash in between leaves some of them sent."""
         self._failed.clear()
+        ordered = sorted(requests, key=lambda r: (r.epoch, r.slot))
+        staged = [self._payload_of(request) for request in ordered]
         with translated("accept rows"):
             if self._producer is None:
                 self._producer = library().Producer(
                     {**self._settings, "delivery.report.only.error": True, "on_delivery": self._on_delivery}
                 )
-            ordered = sorted(requests, key=lambda r: (r.epoch, r.slot))
-            staged = [payload.decode(request.payload) for request in ordered]
             parts = [(each.topic, part.token) for each in staged for part in each.parts]
             for (topic, _), packed in zip(parts, read_ahead(self._read, [token for _, token in parts])):
                 send(self._producer, topic, packed, _SILENCE_S)

@@ -33,8 +33,7 @@ def check_columns(schema: Schema) -> None:
     if "value" not in schema:
         raise GraphError(
             f"A Kafka sink needs a column 'value'; this stream has {', '.join(schema.names)}. Its columns are: "
-            f"{_FORM}. Create them before the sink: stream.map(lambda row: (row.id, json.dumps(…)), schema='key "
-            "string, value string')."
+            f"{_FORM}. To send whole rows, give the sink a format: value_format=tg.JsonFormat()."
         )
     for column in schema:
         if column.name not in _KINDS:

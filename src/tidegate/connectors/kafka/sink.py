@@ -7,22 +7,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tidegate.connectors.dataset_names import DatasetName, of_topic
-from tidegate.connectors.kafka import records
+from tidegate.connectors.kafka import payload, records
 from tidegate.connectors.kafka.formats.encoding import Encoding
 from tidegate.connectors.kafka.formats.record_format import RecordFormat, RecordPart
 from tidegate.connectors.kafka.marker import Expired
+from tidegate.connectors.kafka.whole_rows import WholeRows
 from tidegate.connectors.kafka.writer import KafkaWriter
-from tidegate.connectors.sink import Committer, CommitterContext, PublishesIn, SinkWriter, WriterContext
-from tidegate.core.durations import Duration, duration_ms, size_bytes
+from tidegate.connectors.sink import (
+    Committer,
+    CommitterContext,
+    OutputCleaner,
+    PublishesIn,
+    SinkWriter,
+    WriterContext,
+)
+from tidegate.core.durations import Duration, argument_ms, duration_ms, size_bytes
 from tidegate.core.errors import GraphError
 from tidegate.core.guarantee import Guarantee
 from tidegate.graph.schema import Schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _OURS = ("bootstrap.servers", "transactional.id", "transaction.timeout.ms", "enable.idempotence", "acks", "group.id")
 
@@ -33,10 +44,14 @@ class KafkaSink:
 
     Exactly once for readers with `isolation.level=read_committed`; `delivery_guarantee="at-least-once"` sends without
     transactions. `config` holds settings of librdkafka, such as `security.protocol` or `compression.type`.
-    `transaction_timeout` must not exceed the broker's `transaction.max.timeout.ms`. Rows of one slot and epoch are
-    split into parts of `part_size`; one transaction carries as many parts as fit into `transaction_size`.
-    `expired_marker` resolves `MarkerExpired`. With a `value_format`, such as `AvroFormat("http://registry:8081")`, the column
-    `value` has any type, usually a struct, and tasks encode it; a `key_format` does the same for `key`.
+    `transaction_timeout` must not exceed the broker's `transaction.max.timeout.ms`. Rows of one slot and epoch are split
+    into parts of `part_size`; one transaction carries as many parts as fit into `transaction_size`. `expired_marker`
+    resolves `MarkerExpired`. With a `value_format`, such as `JsonFormat()` or `AvroFormat("http://registry:8081")`, the
+    column `value` has any type, usually a struct, and tasks encode it; a `key_format` does the same for `key`. Rows without
+    a column `value` are encoded whole; `key_fields` names the columns that also form the key: a single string as it is,
+    otherwise encoded by `key_format`. `key_fields=[]` sends whole rows without a key, also if a column is called `value`.
+    If the topic of a sink changes while output waits for the old one, `previous_topics` allows that output to be sent
+    there.
     """
 
     publishes_in: ClassVar[PublishesIn] = "task"
@@ -52,19 +67,31 @@ class KafkaSink:
     expired_marker: Literal["fail", "publish", "skip"] = "fail"
     key_format: RecordFormat | None = None
     value_format: RecordFormat | None = None
+    key_fields: Sequence[str] | None = None
+    previous_topics: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if not self.bootstrap_servers or not self.topic:
             raise GraphError("A Kafka sink needs brokers and a topic: KafkaSink('host:9092', 'orders').")
+        if isinstance(self.previous_topics, str):
+            raise GraphError(f"previous_topics is a list of topics: write previous_topics=[{self.previous_topics!r}].")
+        object.__setattr__(self, "previous_topics", tuple(self.previous_topics))
+        if isinstance(self.key_fields, str):
+            raise GraphError(f"key_fields is a list of columns: write key_fields=[{self.key_fields!r}].")
+        if self.key_fields is not None:
+            if self.value_format is None:
+                raise GraphError("key_fields belongs to rows that are encoded whole: add value_format=tg.JsonFormat().")
+            object.__setattr__(self, "key_fields", tuple(self.key_fields))
         if self.delivery_guarantee not in ("exactly-once", "at-least-once"):
             raise GraphError(
                 f"A Kafka sink delivers 'exactly-once' or 'at-least-once', not {self.delivery_guarantee!r}."
             )
         if taken := sorted(key for key in self.config if key in _OURS):
             raise GraphError(f"{', '.join(taken)} in the config of a Kafka sink is set by tidegate; remove it.")
+        timeout_ms = argument_ms(f"Kafka sink for {self.topic!r}: transaction_timeout", self.transaction_timeout)
         try:
             Expired(self.expired_marker)
-            timeout_ms, sizes = duration_ms(self.transaction_timeout), (size_bytes(self.part_size), self._most_bytes)
+            sizes = (size_bytes(self.part_size), self._most_bytes)
         except ValueError as error:
             raise GraphError(f"Kafka sink for {self.topic!r}: {error}.") from None
         if timeout_ms < 1000 or min(sizes) < 1:
@@ -79,32 +106,40 @@ class KafkaSink:
         return of_topic(self.bootstrap_servers, self.topic)
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
-        encoding = self._encoding
-        staged = encoding.check(context.schema)
-        records.check_columns(staged)
-        encode = partial(encoding.apply, schema=context.schema) if encoding.formats else None
+        self._check(context.schema)
+        encode = self._encoder(context.schema) if self._encoding.formats else None
         return KafkaWriter(self.topic, size_bytes(self.part_size), context.staging, encode)
 
     def prepare(self, schema: Schema) -> None:
         """Make the schemas of the formats known to their registry."""
-        self._encoding.register(schema)
+        self._encoding.register(self._record_schema(schema))
 
     def create_committer(self, context: CommitterContext) -> Committer:
         # Imported late, for a fast start: tasks that only write do not need them.
         from tidegate.connectors.kafka.committer import TransactionalCommitter
         from tidegate.connectors.kafka.plain_committer import PlainCommitter
 
-        records.check_columns(self._encoding.check(context.schema))
+        self._check(context.schema)
+        topics = frozenset({self.topic, *self.previous_topics})
+        payload_of = partial(payload.checked, topics=topics, check_staged=context.check_staged)
         if self.delivery_guarantee == "at-least-once":
-            return PlainCommitter(self.bootstrap_servers, self.config, context.read)
+            return PlainCommitter(self.bootstrap_servers, self.config, context.read, payload_of, topic=self.topic)
         return TransactionalCommitter(
             self.bootstrap_servers,
             self.config,
             context.read,
+            topic=self.topic,
+            payload_of=payload_of,
             timeout_ms=duration_ms(self.transaction_timeout),
             most_bytes=self._most_bytes,
             expired=Expired(self.expired_marker),
+            covers=context.covers,
         )
+
+    def create_cleaner(self) -> OutputCleaner:
+        from tidegate.connectors.kafka.cleaner import KafkaCleaner  # Imported late, for a fast start.
+
+        return KafkaCleaner(self.bootstrap_servers, self.config, (self.topic, *self.previous_topics))
 
     @property
     def publishes_small_in_driver(self) -> bool:
@@ -118,6 +153,27 @@ class KafkaSink:
 
     def describe(self) -> str:
         return f"Kafka topic {self.topic}, {self.delivery_guarantee}"
+
+    def _check(self, schema: Schema) -> None:
+        records.check_columns(self._encoding.check(self._record_schema(schema)))
+
+    def _record_schema(self, schema: Schema) -> Schema:
+        whole = self._whole_rows(schema)
+        return schema if whole is None else whole.records
+
+    def _encoder(self, schema: Schema) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+        """Return what a writer does with each batch. How rows become records is decided once, not for every batch."""
+        encoding, whole = self._encoding, self._whole_rows(schema)
+        if whole is None:
+            return partial(encoding.apply, schema=schema)
+        records_schema = whole.records
+        return lambda batch: encoding.apply(whole.apply(batch), records_schema)
+
+    def _whole_rows(self, schema: Schema) -> WholeRows | None:
+        """Return how rows become records. None if their columns are already those of a record."""
+        if self.value_format is None or (self.key_fields is None and "value" in schema):
+            return None
+        return WholeRows(schema, tuple(self.key_fields or ()), encodes_key=self.key_format is not None)
 
     @property
     def _encoding(self) -> Encoding:

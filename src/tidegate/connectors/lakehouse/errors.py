@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import re
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
-from tidegate.core.errors import ConnectorError, PreconditionFailed
+from tidegate.connectors.outcome import CommitRefused, RetryLater
+from tidegate.core.errors import ConnectorError, PreconditionFailed, TidegateError
+from tidegate.core.redaction import redacted
+from tidegate.storage.probe import environment_has_credentials
 
 
 class TableUnsuitable(PreconditionFailed):
@@ -45,3 +52,78 @@ class StagedFilesGone(ConnectorError):
             f"Output for {table} was staged and is missing or truncated: {shown}. {remedy} Restore the files, or "
             "restore the job from a savepoint taken before that output, so that it is produced again."
         )
+
+
+_CANNOT_PASS = {
+    "NoSuchNamespaceError", "UnauthorizedError", "ForbiddenError", "OAuthError", "NotInstalledError", "BadRequestError",
+    "TableNotFoundError", "PermissionError", "NotADirectoryError", "FileExistsError", "ValueError", "TypeError",
+    "ModuleNotFoundError", "NoSuchModuleError", "ArgumentError", "NoCredentialsError",
+}  # fmt: skip
+"""Names of errors, of pyiceberg, deltalake, SQLAlchemy and Python, that say the same until somebody corrects something."""
+
+_CANNOT_PASS_TEXTS = (
+    "NoSuchBucket",
+    "InvalidAccessKeyId",
+    "SignatureDoesNotMatch",
+    "ExpiredToken",
+    "AccessDenied",
+    "ACCESS_DENIED",
+    "INVALID_ACCESS_KEY_ID",
+    "SIGNATURE_DOES_NOT_MATCH",
+    "NO_SUCH_BUCKET",
+    "401 Unauthorized",
+    "403 Forbidden",
+    "unable to open database file",
+    "password authentication failed",
+    "no password supplied",
+)
+"""Parts of the texts of the others: clients of object stores and of databases have one type for all that can go wrong."""
+
+_LONGEST_REASON = 400
+_ESCAPES = re.compile(r"\x1b\[[0-9;]*m|\u21b3")
+
+
+@contextmanager
+def translated(target: str) -> Iterator[None]:
+    """Translate errors of a client that opens a table. `target` names the table and how it is reached."""
+    try:
+        yield
+    except TidegateError:
+        raise
+    except Exception as error:
+        reason = redacted(" ".join(_ESCAPES.sub("", str(error)).split()) or type(error).__name__)
+        if len(reason) > _LONGEST_REASON:
+            reason = reason[:_LONGEST_REASON] + "\u2026"
+        if _is_final(error):
+            raise CommitRefused(
+                f"The {target} cannot be opened: {reason.rstrip('.')}. Correct the address, the credentials or the options of "
+                "the sink, or create what is missing."
+            ) from error
+        raise RetryLater(
+            f"The {target} cannot be opened now: {reason.rstrip('.')}. If its address is right, start the job again when the "
+            "catalog or the store answers."
+        ) from error
+
+
+def _is_final(error: Exception) -> bool:
+    names = {each.__name__ for each in type(error).__mro__}
+    return bool(names & _CANNOT_PASS) or any(each in str(error) for each in _CANNOT_PASS_TEXTS)
+
+
+def check_credentials(
+    target: str, address: str, options: Collection[str], has_any: Collection[str], remedy: str
+) -> None:
+    """Raise `CommitRefused` if a table on S3 would be opened without credentials: clients look for the role of the machine for
+    minutes before they say so. `options` are names that the sink was given, `has_any` those that hold credentials.
+    """
+    if address.partition("://")[0] not in ("s3", "s3a", "s3n") or any(name in has_any for name in options):
+        return
+    # Both clients also read the files of the AWS tools, which the one for checkpoints does not.
+    profile = os.environ.get("AWS_PROFILE") or os.environ.get("AWS_SHARED_CREDENTIALS_FILE")
+    if profile or (Path.home() / ".aws" / "credentials").exists() or environment_has_credentials():
+        return
+    raise CommitRefused(
+        f"The {target} cannot be opened: there are no credentials for {address}. Set {remedy} of the sink, or AWS_ACCESS_KEY_ID "
+        "and AWS_SECRET_ACCESS_KEY in the environment of the driver and the executors; this machine has no role that it could "
+        "use instead."
+    )

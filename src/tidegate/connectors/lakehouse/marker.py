@@ -8,30 +8,76 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from tidegate.connectors.lakehouse.names import marker_name, marker_number, slot_marker_name
+from tidegate.connectors.lakehouse.names import (
+    greatest_marker_name,
+    marked_epoch,
+    marker_name,
+    marker_number,
+    slot_marker_name,
+    term_marker_name,
+)
 from tidegate.connectors.outcome import CommitRefused
-from tidegate.connectors.sink import Committable
-from tidegate.core.ids import EpochId, Lineage, Slot
+from tidegate.connectors.sink import Committable, CommitterContext
+from tidegate.core.history import covers
+from tidegate.core.ids import EpochId, Lineage, Slot, Uid
 
 
-def is_covered(request: Committable, marker: Callable[[str], int | None]) -> bool:
-    """Whether a request is in the table. `marker` tells the number under a name."""
-    found = (marker(name) for name in (marker_name(request), slot_marker_name(request)))
+def missing(
+    context: CommitterContext | None, requests: Sequence[Committable], marker: Callable[[str], int | None]
+) -> list[Committable]:
+    """Return the requests that are not in the table. `marker` tells the number under a name. Raises `ForeignOutput` if the table
+    has output of a history that the job does not know."""
+    return [request for request in requests if not _is_covered(context, request, marker)]
+
+
+def _is_covered(context: CommitterContext | None, request: Committable, marker: Callable[[str], int | None]) -> bool:
+    of_slot = marker(slot_marker_name(request))
+    last = epoch_in_table(request.lineage, request.sink, marker)
+    if context is not None:
+        is_covered = context.covers(request.lineage, request.sink, last, request.epoch)
+    else:
+        is_covered = last is not None and covers((), last, request.epoch)
+    return is_covered or (of_slot is not None and of_slot >= marker_number(request.epoch))
+
+
+def may_be_in_table(request: Committable, marker: Callable[[str], int | None]) -> bool:
+    """Whether the output of a request, of any history, can be in some version of the table. For clean-up, which keeps it then."""
+    lineage, sink = request.lineage, request.sink
+    names = (marker_name(lineage, sink), greatest_marker_name(lineage, sink), slot_marker_name(request))
+    found = (marker(name) for name in names)
     return any(number is not None and number >= marker_number(request.epoch) for number in found)
 
 
-def markers_of(requests: Sequence[Committable]) -> dict[str, int]:
-    """What the table must say once these are committed."""
+def markers_of(
+    requests: Sequence[Committable], marker: Callable[[str], int | None] = lambda name: None
+) -> dict[str, int]:
+    """What the table must say once these are committed. `marker` tells what it says now."""
     markers: dict[str, int] = {}
     for request in requests:
-        name = marker_name(request)
-        markers[name] = max(markers.get(name, -1), marker_number(request.epoch))
+        name = marker_name(request.lineage, request.sink)
+        number = marker_number(request.epoch)
+        if number >= markers.get(name, -1):
+            markers[name] = number
+            markers[term_marker_name(request.lineage, request.sink)] = request.epoch.term
+    for request in requests:
+        # The marker moves back if it is of another history (`core.history.covers`), whose files the table has.
+        now = marker(marker_name(request.lineage, request.sink))
+        if now is not None and now > markers[marker_name(request.lineage, request.sink)]:
+            greatest = greatest_marker_name(request.lineage, request.sink)
+            markers[greatest] = max(now, marker(greatest) or 0)
     return markers
+
+
+def epoch_in_table(lineage: Lineage, sink: Uid, marker: Callable[[str], int | None]) -> EpochId | None:
+    """Return the epoch up to which the table has the output of a sink. `marker` tells the number under a name."""
+    number = marker(marker_name(lineage, sink))
+    return None if number is None else marked_epoch(number, marker(term_marker_name(lineage, sink)))
 
 
 def outdated(names: Mapping[str, str], requests: Sequence[Committable]) -> list[str]:
     """Markers of single slots, by earlier versions, that say nothing more than those of `requests` will."""
-    new = {name.rpartition("/")[0]: number for name, number in markers_of(requests).items()}
+    marked = markers_of(requests).items()
+    new = {name.removesuffix("/all"): number for name, number in marked if name.endswith("/all")}
     found = []
     for name, text in names.items():
         sink, _, slot = name.rpartition("/")

@@ -11,7 +11,7 @@ from pathlib import Path
 from tidegate.connectors.outcome import CommitRefused
 from tidegate.connectors.sink import Committable, WriterContext
 from tidegate.core.errors import PreconditionFailed
-from tidegate.core.ids import EpochId
+from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid, ordinal
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 _SEGMENT_CHARS = 80
@@ -23,9 +23,20 @@ def file_stem(context: WriterContext) -> str:
     """Return the prefix of one attempt's file names. Letters, digits and `._-` only: tables and stores differ in
     how they escape anything else.
     """
-    return (
-        f"part-{segment(context.lineage)}-{segment(context.sink)}-{context.epoch}-{context.slot:05d}-{context.attempt}"
-    )
+    return f"part-{segment(context.lineage)}-{segment(context.sink)}-{context.epoch.name}-{context.slot:05d}-{context.attempt}"
+
+
+def is_staged_name(request: Committable, name: str) -> bool:
+    """Whether a file of this name, without folders, was staged by an attempt of the request's own slot and epoch."""
+    stem = f"part-{segment(request.lineage)}-{segment(request.sink)}-{request.epoch.name}-{request.slot:05d}"
+    return re.fullmatch(rf"{re.escape(stem)}-[0-9]+-[0-9]{{4,}}\.parquet", name) is not None
+
+
+def staged_output(lineage: Lineage, sink: Uid, name: str) -> tuple[EpochId, Slot] | None:
+    """Return the epoch and slot in the name of a file, without folders. None: no writer of this lineage and sink chose it."""
+    stem = re.escape(f"part-{segment(lineage)}-{segment(sink)}")
+    found = re.fullmatch(rf"{stem}-([0-9]+)\.([0-9]+)-([0-9]{{5,}})-[0-9]+-[0-9]{{4,}}\.parquet", name)
+    return None if found is None else (EpochId(Term(int(found[1])), int(found[2])), Slot(int(found[3])))
 
 
 def segment(text: str) -> str:
@@ -34,9 +45,9 @@ def segment(text: str) -> str:
     return kept if kept == text else f"{kept}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
-def marker_name(request: Committable) -> str:
+def marker_name(lineage: Lineage, sink: Uid) -> str:
     """Names in the table up to which epoch all slots of this (lineage, sink) are committed."""
-    return f"tidegate/{request.lineage}/{request.sink}/all"
+    return f"tidegate/{lineage}/{sink}/all"
 
 
 def slot_marker_name(request: Committable) -> str:
@@ -44,13 +55,31 @@ def slot_marker_name(request: Committable) -> str:
     return f"tidegate/{request.lineage}/{request.sink}/{request.slot}"
 
 
+def term_marker_name(lineage: Lineage, sink: Uid) -> str:
+    """Names in the table the whole term of the marker, of which the marker's number has room only for the count."""
+    return f"tidegate/{lineage}/{sink}/term"
+
+
+def greatest_marker_name(lineage: Lineage, sink: Uid) -> str:
+    """Names in the table the greatest number that the marker ever had, if it has moved back since."""
+    return f"tidegate/{lineage}/{sink}/greatest"
+
+
 def marker_number(epoch: EpochId) -> int:
-    """Encode an epoch as a 63-bit number that grows with (term, number)."""
-    if epoch.number >= 1 << _NUMBER_BITS or epoch.term >= 1 << _TERM_BITS:
+    """Encode an epoch as a 63-bit number that grows with (term, number). It has the number of the claim only."""
+    claim = ordinal(epoch.term)
+    if epoch.number >= 1 << _NUMBER_BITS or claim >= 1 << _TERM_BITS:
         raise CommitRefused(
             f"Epoch {epoch} exceeds what a table's marker can count. Fork the job to start a new lineage."
         )
-    return epoch.term << _NUMBER_BITS | epoch.number
+    return claim << _NUMBER_BITS | epoch.number
+
+
+def marked_epoch(number: int, term: int | None) -> EpochId:
+    """Return the epoch of a marker and the term next to it. Before terms had random bits, there was none."""
+    claim = number >> _NUMBER_BITS
+    whole = term if term is not None and ordinal(term) == claim else claim
+    return EpochId(Term(whole), number & (1 << _NUMBER_BITS) - 1)
 
 
 def require(package: str, sink: str, extra: str) -> None:

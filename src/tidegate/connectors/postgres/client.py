@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 import re
+import select
+import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tidegate.core.errors import PreconditionFailed
@@ -33,6 +38,96 @@ def _without_password(text: str, conninfo: str, password: object) -> str:
     return redacted(text)
 
 
+_CANNOT_PASS = (
+    "password authentication failed",
+    "authentication failed for user",
+    "no password supplied",
+    "no pg_hba.conf entry",
+    "permission denied for database",
+    "is not permitted to log in",
+    "does not exist",  # the role, the database, or a file of certificates
+    "does not support SSL, but SSL was required",
+)
+"""What the client and a server say, in English, when they refuse a connection whenever it is asked for."""
+
+_REFUSING_STATES = ("28000", "28P01", "3D000", "42501")
+"""SQLSTATE of: login not allowed, wrong password, no such database, no permission."""
+
+_ASK_S = 5.0
+
+
+def refuses(error: BaseException, state: str | None = None) -> bool:
+    """Whether the connection will be refused until the address, the user or the password is corrected. `state`: the SQLSTATE of
+    the refusal, which says so in any language.
+    """
+    state = state or getattr(error, "sqlstate", None)
+    if state is not None:
+        return state in _REFUSING_STATES
+    return any(each in str(error) for each in _CANNOT_PASS)
+
+
+def will_always_refuse(error: BaseException, conninfo: str) -> bool:
+    """The same, and ask the server once more if the text of the error does not say so."""
+    if refuses(error):
+        return True
+    if isinstance(error, driver().errors.ConnectionTimeout):
+        return False  # nobody answers
+    return refuses(error, _refusal_state(conninfo))
+
+
+def _refusal_state(conninfo: str) -> str | None:
+    """Connect once more and return the SQLSTATE with which the server refuses. None: it does not, or nobody can say.
+
+    libpq has no function that returns it for a connection that failed, and the text is in the language of the server. But libpq
+    writes the answer of the server to a trace.
+    """
+    library = driver()
+    try:
+        trace = os.fdopen(os.memfd_create("tidegate-connect"), "w+b")  # in memory only: it may hold the password
+    except (AttributeError, OSError):
+        return None  # only Linux has such files, and traces
+    with trace, suppress(library.Error, OSError):
+        connection = library.pq.PGconn.connect_start(conninfo.encode())
+        try:
+            connection.trace(trace.fileno())
+            _finish_connecting(connection, library.pq.PollingStatus)
+            connection.untrace()
+        finally:
+            connection.finish()
+        trace.seek(0)
+        states = _STATE.findall(trace.read())
+        return states[-1].decode() if states else None
+    return None
+
+
+_STATE = re.compile(rb'ErrorResponse.*? C "([0-9A-Z]{5})"')
+
+
+def _finish_connecting(connection: Any, status: Any) -> None:
+    """Take the steps that libpq asks for, until the connection is there or refused, or `_ASK_S` have passed."""
+    until = time.monotonic() + _ASK_S
+    step = status.WRITING  # as libpq's manual says for the first step
+    while step not in (status.OK, status.FAILED):
+        reads, writes = ([connection.socket], []) if step == status.READING else ([], [connection.socket])
+        if not any(select.select(reads, writes, [], max(0.0, until - time.monotonic()))):
+            return
+        step = connection.connect_poll()
+
+
+def where(conninfo: str) -> str:
+    """Return host, port, database and user of a conninfo, for messages. Those that it leaves out come from the environment."""
+    from psycopg.conninfo import conninfo_to_dict
+
+    given = conninfo_to_dict(conninfo)
+
+    def part(name: str, variable: str, default: str) -> str:
+        return str(given.get(name) or os.environ.get(variable) or default)
+
+    user = part("user", "PGUSER", getpass.getuser())
+    host, port = part("host", "PGHOST", "localhost"), part("port", "PGPORT", "5432")
+    return f"{host}:{port}, database {part('dbname', 'PGDATABASE', user)!r}, user {user!r}"
+
+
 def connect(conninfo: str, lock_timeout_ms: int = 0) -> psycopg.Connection[Any]:
     """Open a connection in autocommit mode: transactions begin where the code says so. Raises `psycopg.OperationalError`."""
     library = driver()
@@ -56,6 +151,11 @@ def connect(conninfo: str, lock_timeout_ms: int = 0) -> psycopg.Connection[Any]:
     # Otherwise a commit that a server crash may lose would be recorded here as done.
     if connection.execute("SHOW synchronous_commit").fetchone() == ("off",):
         connection.execute("SET synchronous_commit TO on")
+    # Otherwise the server learns after two hours that a client's host is gone, and keeps its locks until then.
+    connection.execute(
+        "SELECT set_config('tcp_keepalives_idle', '30', false), set_config('tcp_keepalives_interval', '10', false), "
+        "set_config('tcp_keepalives_count', '3', false)"
+    )
     if lock_timeout_ms:
         connection.execute(f"SET lock_timeout TO {lock_timeout_ms:d}")
     return connection

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
+from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from tidegate.connectors.outcome import CommitInDoubt, CommitOutcome, CommitRefused, outcomes
-from tidegate.connectors.postgres.client import connect, driver
+from tidegate.connectors.postgres.client import connect, driver, where, will_always_refuse
+from tidegate.connectors.postgres.lock_watch import limit_transaction, watched
 from tidegate.connectors.postgres.marker import SETTLED, Markers
-from tidegate.connectors.postgres.payload import Copy, Payload, Prepared, decode, epoch_in, gid_prefix
+from tidegate.connectors.postgres.payload import Copy, Payload, Prepared, checked, epoch_in, gid_prefix
+from tidegate.connectors.postgres.shared_connection import OpenTable, SharedConnection, shared
 from tidegate.connectors.postgres.table import TableRefused, TargetTable, check_table, read_table
 from tidegate.connectors.postgres.writer import CHUNK_BYTES
 from tidegate.connectors.read_ahead import read_ahead
 from tidegate.connectors.sink import Committable, CommitterContext, Settled
 from tidegate.core.faults import reach
+from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid, ordinal
 
 if TYPE_CHECKING:
     import psycopg
@@ -26,12 +29,24 @@ log = logging.getLogger("tidegate")
 T = TypeVar("T")
 _Waiting: TypeAlias = tuple[Committable, Payload]
 
+_NEVER = EpochId(Term(0), 0)
+
+IN_MEMORY_BYTES = 32 << 20
+"""Rows that wait for a lock in memory; more of them wait on the local disk."""
+
 MOST_BYTES = 256 << 20
 """The rows of one transaction, unless a single epoch has more: all of it is repeated if the connection breaks."""
 
 
+def _reason(error: BaseException) -> str:
+    """What was said last: libpq puts the address before it, and repeats that for each address that it tried."""
+    said = str(error).strip().rpartition(" failed: ")[2]
+    lines = [line.strip().rstrip(".") for line in said.removeprefix("FATAL:").splitlines()]
+    return "; ".join(line for line in lines if line)
+
+
 class PostgresCommitter:
-    """One connection, opened on first use and again after it breaks. Threads are serialized by a lock."""
+    """Shares one connection with all committers of this sink in this process (`shared_connection`)."""
 
     def __init__(
         self,
@@ -46,22 +61,38 @@ class PostgresCommitter:
         """`description` names the sink in messages: a conninfo may hold a password."""
         self._conninfo, self._table, self._context = conninfo, table, context
         self._key, self._two_phase, self._description = key, two_phase, description
-        self._connection: psycopg.Connection[Any] | None = None
-        self._lock = threading.Lock()
 
     def check(self) -> None:
         """Check the table now, so that a job that cannot work does not start. An unreachable server is not
         an error: output waits for it.
         """
         try:
-            self._connect()
+            self._shared.use(self._open, lambda table: None)
         except driver().OperationalError as error:
-            log.warning("%s is not reachable yet; output will wait for it: %s", self._description, error)
+            log.warning(
+                "%s is not reachable yet (%s); output will wait for it: %s",
+                self._description,
+                where(self._conninfo),
+                error,
+            )
+
+    def check_target(self) -> None:
+        try:
+            self._shared.use(self._open, lambda table: None)
+        except driver().OperationalError as error:
+            if not will_always_refuse(error, self._conninfo):
+                raise
+            raise CommitRefused(
+                f"PostgreSQL refuses the connection of a sink that {self._description} ({where(self._conninfo)}): "
+                f"{_reason(error)}. Correct the conninfo of the sink, or create the user and the database."
+            ) from None
 
     def commit(self, requests: Sequence[Committable]) -> Sequence[CommitOutcome]:
         """Publish in the order of epochs: rows that wait in the job's storage many requests at a time, transactions that are
         prepared one after the other."""
-        ordered = [(request, decode(request.payload)) for request in sorted(requests, key=lambda r: (r.epoch, r.slot))]
+        # All are checked before the first is published.
+        in_order = sorted(requests, key=lambda r: (r.epoch, r.slot))
+        ordered = [(request, checked(request, self._context)) for request in in_order]
         published: list[Committable] = []
         for together in _transactions(ordered):
             match together[0]:
@@ -72,58 +103,85 @@ class PostgresCommitter:
                     published += self._on_server(partial(self._copy, together))
         return outcomes(requests, published)
 
+    def markers(self, lineage: Lineage, sink: Uid) -> list[EpochId]:
+        return self._on_server(lambda table: table.markers.all_of(table.connection, lineage, sink))
+
     def close(self) -> None:
         """Close the connection. The committer remains usable and opens a new one."""
-        with self._lock:
-            self._forget()
+        self._shared.close()
 
-    def _copy(self, together: Sequence[_Waiting], connection: psycopg.Connection[Any]) -> list[Committable]:
-        """In one transaction:
+    def _copy(self, together: Sequence[_Waiting], table: OpenTable) -> list[Committable]:
+        """Publish rows that wait in the job's storage.
 
-        1. Lock the markers of all (lineage, sink, slot), and move them forward. Requests that they cover are skipped. Any
-           other committer that wants one of them waits here until this transaction has ended.
-        2. Copy the rows, in epoch order; for upserts through a temporary table, in which the last row of each key wins.
-        3. Commit. If the response is lost, the markers show whether it succeeded when the requests are repeated.
+        1. Read the markers, without a lock: requests that they cover are done, and their rows may be gone. A marker that the
+           job's history does not know is refused, here and in step 3.
+        2. Read the rows of the others, into memory or onto the local disk. Storage may be slow, and nobody else may publish
+           for these slots while their markers are locked.
+        In one transaction:
+        3. Lock the markers of all (lineage, sink, slot), and move them forward. Requests that they cover by now are skipped.
+           Any other committer that wants one of them waits here until this transaction has ended; if it is frozen, it is
+           ended (`lock_watch`).
+        4. Copy the rows, in epoch order; for upserts through a temporary table, in which the last row of each key wins.
+        5. Commit. If the response is lost, the markers show whether it succeeded when the requests are repeated.
+        A crash before 5 leaves nothing; the server rolls the transaction back.
         """
-        with connection.transaction():
-            markers = self._markers.hold(
-                connection, together[0][0].sink, {(request.lineage, request.slot) for request, _ in together}
-            )
-            new = [(r, payload) for r, payload in together if r.epoch > markers[r.lineage, r.slot]]
+        connection, sink = table.connection, together[0][0].sink
+        slots = {(request.lineage, request.slot) for request, _ in together}
+        done = table.markers.read(connection, sink, slots)
+        waiting = self._missing(done, together)
+        if not waiting:
+            return []
+        # Each is named after the lineage of its first request: a job rarely carries output of several.
+        lineage = waiting[0][0].lineage
+        with _SpooledRows(self._context.read, waiting) as rows, connection.transaction():
+            limit_transaction(connection, lineage, sink)
+            with watched(connection, self._conninfo, lineage, sink):
+                markers = table.markers.hold(connection, sink, slots)
+            new = self._missing(markers, waiting)
             if not new:
                 return []
             last = {(request.lineage, request.slot): request.epoch for request, _ in new}
-            self._markers.advance(connection, new[0][0].sink, last)
+            table.markers.advance(connection, sink, last)
             reach("postgres.1-marked", epoch=new[-1][0].epoch)
             for columns, tokens in _same_columns(new):
                 if self._key:
-                    self._upsert(connection, columns, tokens)
+                    self._upsert(table, columns, rows.texts(tokens))
                 else:
-                    self._copy_into(connection, self._target, columns, tokens)
+                    self._copy_into(connection, table.target, columns, rows.texts(tokens))
             reach("postgres.2-copied", epoch=new[-1][0].epoch)
         reach("postgres.3-committed", epoch=new[-1][0].epoch)
         return [request for request, _ in new]
 
+    def _missing(self, markers: Mapping[tuple[Lineage, Slot], EpochId], requests: Sequence[_Waiting]) -> list[_Waiting]:
+        """Return the requests that the markers do not cover. Raises `ForeignOutput` if one is not of the job's history."""
+        covers = self._context.covers
+        found = ((each, each[0], markers.get((each[0].lineage, each[0].slot), _NEVER)) for each in requests)
+        return [
+            each for each, request, marker in found if not covers(request.lineage, request.sink, marker, request.epoch)
+        ]
+
     def _copy_into(
-        self, connection: psycopg.Connection[Any], table: Any, columns: Sequence[str], tokens: Sequence[str]
+        self, connection: psycopg.Connection[Any], table: Any, columns: Sequence[str], texts: Iterable[bytes]
     ) -> None:
         from psycopg import sql
 
         statement = sql.SQL("COPY {} ({}) FROM STDIN").format(table, _names(columns))
         with connection.cursor().copy(statement) as copy:
-            for text in read_ahead(self._context.read, tokens):
+            for text in texts:
                 copy.write(text)
+                reach("postgres.copying")
 
-    def _upsert(self, connection: psycopg.Connection[Any], names: Sequence[str], tokens: Sequence[str]) -> None:
+    def _upsert(self, table: OpenTable, names: Sequence[str], texts: Iterable[bytes]) -> None:
         from psycopg import sql
 
+        connection, target = table.connection, table.target
         staged, columns, key = sql.Identifier("tidegate_staged"), _names(names), _names(self._key)
         connection.execute(
             sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WITH NO DATA").format(
-                staged, columns, self._target
+                staged, columns, target
             )
         )
-        self._copy_into(connection, staged, names, tokens)
+        self._copy_into(connection, staged, names, texts)
         others = [sql.Identifier(name) for name in names if name not in self._key]
         changes = [sql.SQL("{0} = EXCLUDED.{0}").format(name) for name in others]
         action = sql.SQL("UPDATE SET {}").format(sql.SQL(", ").join(changes)) if changes else sql.SQL("NOTHING")
@@ -132,13 +190,11 @@ class PostgresCommitter:
             sql.SQL(
                 "INSERT INTO {target} ({columns}) SELECT DISTINCT ON ({key}) {columns} FROM {staged} "
                 "ORDER BY {key}, ctid DESC ON CONFLICT ({key}) DO {action}"
-            ).format(target=self._target, columns=columns, key=key, staged=staged, action=action)
+            ).format(target=target, columns=columns, key=key, staged=staged, action=action)
         )
         connection.execute(sql.SQL("DROP TABLE {}").format(staged))
 
-    def _commit_prepared(
-        self, request: Committable, payload: Prepared, connection: psycopg.Connection[Any]
-    ) -> CommitOutcome:
+    def _commit_prepared(self, request: Committable, payload: Prepared, table: OpenTable) -> CommitOutcome:
         """The second phase.
 
         1. The checkpoint is complete. A crash leaves the transaction prepared, for as long as necessary.
@@ -147,22 +203,41 @@ class PostgresCommitter:
         """
         from psycopg import errors
 
+        connection, markers = table.connection, table.markers
         reach("postgres.commit-1-complete", gid=payload.gid)
+        # A sweep of another history rolls back what it does not know, and then says that all is settled.
+        settled = markers.settled(connection, request.lineage, request.sink)
+        self._context.check_marker(request.lineage, request.sink, settled)
         try:
             connection.execute(f"COMMIT PREPARED '{payload.gid}'")
         except errors.UndefinedObject:
-            if not self._markers.has_prepared(connection, payload.gid) and not self._markers.is_settled(
-                connection, request.lineage, request.sink, request.epoch
-            ):
+            # Read again: its owner may have settled it just now.
+            settled = markers.settled(connection, request.lineage, request.sink)
+            is_settled = self._is_settled(request, settled)
+            if not markers.has_prepared(connection, payload.gid) and not is_settled:
                 raise CommitInDoubt(
                     f"The prepared transaction {payload.gid} of epoch {request.epoch}, with {payload.rows} rows, no longer "
                     "exists, and nothing shows that it was committed. It was rolled back by hand, or the database was "
-                    "replaced by an older copy. Start the job from a savepoint taken before that epoch, so that its rows are "
-                    "produced again."
+                    "replaced by an older copy, or another history of this job has swept here. Start the job from a savepoint "
+                    "taken before that epoch, so that its rows are produced again. If they are in the table, discard the output "
+                    "that waits: start once without the sink and with -n "
+                    "(execution.state-recovery.ignore-unclaimed-state)."
                 ) from None
             return CommitOutcome.ALREADY_COMMITTED
         reach("postgres.commit-2-committed", gid=payload.gid)
         return CommitOutcome.COMMITTED
+
+    def _is_settled(self, request: Committable, settled: EpochId | None) -> bool:
+        """Whether a transaction that is gone was committed, and its note deleted since.
+
+        Output of a claim with a smaller number than that of a foreign sweep may be common to both histories. Whatever waits since
+        a restore is still prepared, because the lost history has ended. But if another history has a claim of the same number,
+        it took this output for an orphan of its own.
+        """
+        if settled is None:
+            return False
+        is_covered = self._context.covers(request.lineage, request.sink, settled, request.epoch)
+        return is_covered or ordinal(request.epoch.term) < ordinal(settled.term)
 
     def sweep(self, settled: Settled) -> None:
         """Two-phase only: rows staged in the job's storage are cleaned up by the job.
@@ -171,14 +246,19 @@ class PostgresCommitter:
         2. Roll back transactions that discarded attempts prepared. 3. Delete the notes of committed ones.
         """
         if self._two_phase:
-            self._on_server(lambda connection: self._sweep(connection, settled))
+            self._on_server(lambda table: self._sweep(table, settled))
 
-    def _sweep(self, connection: psycopg.Connection[Any], settled: Settled) -> None:
+    def _sweep(self, table: OpenTable, settled: Settled) -> None:
         from psycopg import errors
 
+        connection, markers = table.connection, table.markers
+
         lineage, sink, upto = settled.lineage, settled.sink, settled.epoch
-        keep = [p.gid for p in map(decode, (request.payload for request in settled.waiting)) if isinstance(p, Prepared)]
-        self._markers.move(connection, lineage, sink, SETTLED, upto)
+        if not self._context.knows(lineage, markers.settled(connection, lineage, sink)):
+            return  # What looks like an orphan here may be output of the history that has swept before.
+        waiting = [checked(request, self._context) for request in settled.waiting]
+        keep = [payload.gid for payload in waiting if isinstance(payload, Prepared)]
+        markers.move(connection, lineage, sink, SETTLED, upto)
         found = connection.execute(
             "SELECT gid FROM pg_prepared_xacts WHERE database = current_database() AND starts_with(gid, %s)",
             [gid_prefix(lineage, sink)],
@@ -190,15 +270,14 @@ class PostgresCommitter:
                     connection.execute(f"ROLLBACK PREPARED '{gid}'")
                 except errors.UndefinedObject:
                     continue
-        self._markers.forget_prepared(connection, lineage, sink, upto, keep)
+        markers.forget_prepared(connection, lineage, sink, upto, keep)
 
     # -- the connection ----------------------------------------------------------------------------------------------
 
-    def _on_server(self, work: Callable[[psycopg.Connection[Any]], T]) -> T:
-        """Run `work`, and repeat it once if a connection opened long ago turns out to be dead: all work is repeatable."""
+    def _on_server(self, work: Callable[[OpenTable], T]) -> T:
         library = driver()
         try:
-            return self._locked(work)
+            return self._shared.use(self._open, work)
         except (library.DataError, library.IntegrityError, library.ProgrammingError) as error:
             # The transaction is rolled back with its marker, and the same rows would fail in the same way.
             raise CommitRefused(
@@ -206,38 +285,25 @@ class PostgresCommitter:
                 "accepts them, and restart the job: the rows are kept."
             ) from error
 
-    def _locked(self, work: Callable[[psycopg.Connection[Any]], T]) -> T:
-        with self._lock:
-            fresh = self._connection is None
-            try:
-                try:
-                    return work(self._connect())
-                except driver().OperationalError:
-                    self._forget()
-                    if fresh:
-                        raise
-                    return work(self._connect())
-            except BaseException:
-                self._forget()
-                raise
+    @property
+    def _shared(self) -> SharedConnection:
+        schema = self._context.schema.ddl()
+        return shared((self._conninfo, self._table, schema, tuple(self._key), self._two_phase))
 
-    def _connect(self) -> psycopg.Connection[Any]:
+    def _open(self) -> OpenTable:
         from psycopg import sql
 
-        if self._connection is None:
-            connection = connect(self._conninfo)
-            try:
-                table = read_table(connection, self._table)
-                check_table(table, self._context.schema, self._key, self._two_phase)
-                self._check_server(connection, table)
-                self._markers = Markers(table.schema)
-                self._markers.create(connection)
-            except BaseException:
-                connection.close()
-                raise
-            self._target = sql.Identifier(table.schema, table.name)
-            self._connection = connection
-        return self._connection
+        connection = connect(self._conninfo)
+        try:
+            table = read_table(connection, self._table)
+            check_table(table, self._context.schema, self._key, self._two_phase)
+            self._check_server(connection, table)
+            markers = Markers(table.schema)
+            markers.create(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return OpenTable(connection, sql.Identifier(table.schema, table.name), markers)
 
     def _check_server(self, connection: psycopg.Connection[Any], table: TargetTable) -> None:
         if self._two_phase and connection.execute("SHOW max_prepared_transactions").fetchone() == ("0",):
@@ -257,10 +323,34 @@ class PostgresCommitter:
                     f"{connection.info.user}."
                 )
 
-    def _forget(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+
+class _SpooledRows:
+    """The rows of some requests, read before a lock is taken: in memory, or on the local disk if there are many."""
+
+    def __init__(self, read: Callable[[str], bytes], waiting: Sequence[_Waiting]) -> None:
+        self._read = read
+        self._tokens = [token for _, payload in waiting if isinstance(payload, Copy) for token in payload.tokens]
+        self._file = SpooledTemporaryFile(max_size=IN_MEMORY_BYTES)  # noqa: SIM115 closed by __exit__
+        self._places: dict[str, tuple[int, int]] = {}
+
+    def __enter__(self) -> _SpooledRows:
+        try:
+            for token, text in zip(self._tokens, read_ahead(self._read, self._tokens)):
+                self._places[token] = (self._file.tell(), len(text))
+                self._file.write(text)
+        except BaseException:
+            self._file.close()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+    def texts(self, tokens: Iterable[str]) -> Iterator[bytes]:
+        for token in tokens:
+            start, size = self._places[token]
+            self._file.seek(start)
+            yield self._file.read(size)
 
 
 def _transactions(ordered: Sequence[_Waiting]) -> Iterator[list[_Waiting]]:

@@ -68,6 +68,20 @@ class Markers:
             is not None
         )
 
+    def read(
+        self, connection: psycopg.Connection[Any], sink: Uid, slots: Collection[tuple[Lineage, Slot]]
+    ) -> dict[tuple[Lineage, Slot], EpochId]:
+        """Read the markers of these slots, without a lock. They may have moved on since."""
+        lineages, numbers = zip(*sorted(slots))
+        found = connection.execute(
+            self._of(
+                "SELECT lineage, slot, term, epoch FROM {commits} WHERE (lineage, slot) IN "
+                "(SELECT * FROM unnest(%s::text[], %s::integer[])) AND sink = %s"
+            ),
+            [list(lineages), list(numbers), sink],
+        )
+        return {(Lineage(lineage), slot): EpochId(Term(term), epoch) for lineage, slot, term, epoch in found.fetchall()}
+
     def hold(
         self, connection: psycopg.Connection[Any], sink: Uid, slots: Collection[tuple[Lineage, Slot]]
     ) -> dict[tuple[Lineage, Slot], EpochId]:
@@ -106,14 +120,24 @@ class Markers:
             [*map(list, zip(*moved)), sink],
         )
 
-    def is_settled(self, connection: psycopg.Connection[Any], lineage: Lineage, sink: Uid, epoch: EpochId) -> bool:
+    def all_of(self, connection: psycopg.Connection[Any], lineage: Lineage, sink: Uid) -> list[EpochId]:
+        """Return the epochs of all markers, of every slot and of prepared transactions that were committed."""
         found = connection.execute(
             self._of(
-                "SELECT 1 FROM {commits} WHERE lineage = %s AND sink = %s AND slot = %s AND (term, epoch) >= (%s, %s)"
+                "SELECT term, epoch FROM {commits} WHERE lineage = %s AND sink = %s "
+                "UNION SELECT term, epoch FROM {prepared} WHERE lineage = %s AND sink = %s"
             ),
-            [lineage, sink, SETTLED, epoch.term, epoch.number],
+            [lineage, sink, lineage, sink],
         )
-        return found.fetchone() is not None
+        return [EpochId(Term(term), epoch) for term, epoch in found.fetchall()]
+
+    def settled(self, connection: psycopg.Connection[Any], lineage: Lineage, sink: Uid) -> EpochId | None:
+        """Return the epoch up to which all output is settled."""
+        found = connection.execute(
+            self._of("SELECT term, epoch FROM {commits} WHERE lineage = %s AND sink = %s AND slot = %s"),
+            [lineage, sink, SETTLED],
+        ).fetchone()
+        return None if found is None else EpochId(Term(found[0]), found[1])
 
     def add_prepared(
         self, connection: psycopg.Connection[Any], gid: str, lineage: Lineage, sink: Uid, epoch: EpochId

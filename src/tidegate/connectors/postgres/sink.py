@@ -12,7 +12,14 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from tidegate.connectors.dataset_names import DatasetName
-from tidegate.connectors.sink import Committer, CommitterContext, PublishesIn, SinkWriter, WriterContext
+from tidegate.connectors.sink import (
+    Committer,
+    CommitterContext,
+    OutputCleaner,
+    PublishesIn,
+    SinkWriter,
+    WriterContext,
+)
 from tidegate.core.errors import GraphError
 from tidegate.core.guarantee import Guarantee
 
@@ -90,6 +97,11 @@ class PostgresSink:
         )
         committer.check()
         return committer
+
+    def create_cleaner(self) -> OutputCleaner:
+        from tidegate.connectors.postgres.cleaner import PostgresCleaner  # Imported late, for a fast start.
+
+        return PostgresCleaner(self.conninfo)
 
     def describe(self) -> str:
         how = f"upserts by {', '.join(self.key)}" if self.key else "appends"

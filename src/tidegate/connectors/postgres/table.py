@@ -142,7 +142,11 @@ def read_table(connection: psycopg.Connection[Any], name: str) -> TargetTable:
         [identifier],
     ).fetchone()
     if found is None:
-        raise TableRefused(f"There is no table {name} in {connection.info.dbname}. Create it before starting the job.")
+        info = connection.info
+        raise TableRefused(
+            f"There is no table {name} in the database {info.dbname!r} at {info.host}:{info.port}, or the user {info.user!r} may "
+            "not see its schema. Create it before starting the job."
+        )
     oid, schema, table, kind, logged = found
     columns = connection.execute(
         "SELECT a.attname, t.typname, a.attnotnull, a.atthasdef OR a.attidentity <> '', "

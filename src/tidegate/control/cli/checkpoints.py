@@ -9,6 +9,7 @@ import msgspec
 
 from tidegate.control.cli.main import speaks
 from tidegate.control.cli.output import NO, Facts, Line, Output, OutputTable, moment, size
+from tidegate.core.ids import ordinal
 
 if TYPE_CHECKING:
     from tidegate.control.messages.checkpoints import StorageUse
@@ -20,25 +21,33 @@ def command() -> None:
 
 
 @command.command("list")
-@click.argument("directory")
+@click.argument("directory", required=False)
 @speaks
-def list_(out: Output, directory: str) -> None:
-    """List the retained checkpoints of the job in DIRECTORY, or of all jobs of a checkpoint directory."""
+def list_(out: Output, directory: str | None) -> int:
+    """List the retained checkpoints of the job in DIRECTORY, or of all jobs of a checkpoint directory. Exit code 1 if a job
+    or a checkpoint cannot be read; the others are listed all the same.
+
+    DIRECTORY may be a job file: then it is the job's own. Without it, the directory of the file for all jobs is used.
+    """
+    from tidegate.control.checkpoint_place import place_of
     from tidegate.control.checkpoint_report import storage_of_checkpoints
-    from tidegate.control.stored_jobs import jobs_in
 
     documents: list[dict[str, Any]] = []
     rows, requests = [], list[tuple[Any, ...]]()
-    for job in jobs_in(directory):
+    broken: list[tuple[str, str]] = []
+    jobs = place_of(directory).jobs(on_broken=lambda name, error: broken.append((name, str(error))))
+    for job in jobs:
         used = storage_of_checkpoints(job)
-        for ref, snapshot in job.snapshots():
+        snapshots, unreadable = job.readable_snapshots()
+        broken += [(job.name, problem) for problem in unreadable]
+        for ref, snapshot in snapshots:
             m, base = snapshot.metadata, ref == job.newest.base
             documents.append(
                 {
                     "job": job.name, "id": ref.id, "status": "COMPLETED", "is_savepoint": m.kind == "savepoint",
                     "external_path": snapshot.url, "trigger_timestamp": m.triggered_ms, "latest_ack_timestamp": m.completed_ms,
                     "end_to_end_duration": m.completed_ms - m.triggered_ms, "checkpointed_size": m.delta_size_bytes,
-                    "state_size": m.full_size_bytes, "term": ref.term, "epoch": str(ref.epoch), "restart_from": base,
+                    "state_size": m.full_size_bytes, "term": ordinal(ref.term), "epoch": str(ref.epoch), "restart_from": base,
                     "storage": msgspec.to_builtins(used.get(ref.id)),
                 }
             )  # fmt: skip
@@ -52,39 +61,43 @@ def list_(out: Output, directory: str) -> None:
     columns = (
         "Job", "ID", "Trigger time", "Duration", "Checkpointed data", "Full data", "Epoch", "Restarts from", "Path"
     )  # fmt: skip
+    unread = [OutputTable("Not read", ("Job", "Why"), broken)] if broken else []
+    problems = [{"job": job, "problem": problem} for job, problem in broken]
     if not rows:
-        out.show({"checkpoints": []}, Line("No checkpoint is retained."))
-        return
+        out.show({"checkpoints": [], "problems": problems}, Line("No checkpoint is retained."), *unread)
+        return NO if broken else 0
     kinds = ("Job", "ID", "Writes", "Lists", "Reads", "Deletes", "Written", "Estimated cost")
     told = [OutputTable("Storage requests", kinds, requests)] if requests else []
-    out.show({"checkpoints": documents}, OutputTable("", columns, rows), *told)
+    out.show({"checkpoints": documents, "problems": problems}, OutputTable("", columns, rows), *told, *unread)
+    return NO if broken else 0
 
 
 @command.command("show")
 @click.argument("path")
 @speaks
 def show(out: Output, path: str) -> None:
-    """Show the metadata of the checkpoint at PATH."""
+    """Show the metadata of the checkpoint at PATH, or of the latest one of a job file."""
+    from tidegate.control.checkpoint_place import snapshot_of
     from tidegate.control.cli.describe import blocks, document
-    from tidegate.savepoint.snapshot import StoredSnapshot
 
-    snapshot = StoredSnapshot.open(path)
+    snapshot = snapshot_of(path)
     out.show(document(snapshot), *blocks(snapshot))
 
 
 @command.command("verify")
-@click.argument("paths", nargs=-1, required=True)
+@click.argument("paths", nargs=-1)
 @click.option("--quick", is_flag=True, help="Check only the sizes of files, not their content.")
 @speaks
 def verify_(out: Output, paths: tuple[str, ...], quick: bool) -> int:
     """Check that every file of each PATH exists and is intact. Exit code 1 if one is not.
 
-    A PATH may also be a job's directory: then all its retained checkpoints are checked.
+    A PATH may also be a job's directory or a job file: then all its retained checkpoints are checked. Without a PATH, those of
+    all jobs are, in the directory of the file for all jobs.
     """
     from tidegate.savepoint.verify import verify
 
     found: list[dict[str, Any]] = []
-    for snapshot in (s for path in paths for s in _snapshots(path)):
+    for snapshot in (s for path in paths or (None,) for s in _snapshots(path)):
         with out.progress(f"Verifying {snapshot.url}", snapshot.metadata.full_size_bytes) as done:
             problems = [(p.where, p.what) for p in verify(snapshot, checksums=not quick, progress=done)]
         files = sum(len(task.files) + len(task.inline) for task in snapshot.metadata.tasks)
@@ -107,10 +120,10 @@ def verify_(out: Output, paths: tuple[str, ...], quick: bool) -> int:
 @speaks
 def diff(out: Output, before: str, after: str) -> None:
     """Show what changed from the snapshot BEFORE to the snapshot AFTER: states, positions, files. Reads metadata only."""
+    from tidegate.control.checkpoint_place import snapshot_of
     from tidegate.savepoint.diff import differences, files_between
-    from tidegate.savepoint.snapshot import StoredSnapshot
 
-    old, new = StoredSnapshot.open(before), StoredSnapshot.open(after)
+    old, new = snapshot_of(before), snapshot_of(after)
     changes, files = list(differences(old.metadata, new.metadata)), files_between(old, new)
     out.show(
         {
@@ -138,11 +151,14 @@ def _requests(used: StorageUse) -> tuple[Any, ...]:
     return made.write, made.list, made.read, made.delete, size(used.written_bytes), shown
 
 
-def _snapshots(path: str) -> Any:
+def _snapshots(path: str | None) -> Any:
     from tidegate.checkpoint.retained import SnapshotNotFound
+    from tidegate.control.checkpoint_place import is_job_file, place_of
     from tidegate.control.stored_jobs import JobNotFound, jobs_in
     from tidegate.savepoint.snapshot import StoredSnapshot
 
+    if path is None or is_job_file(path):
+        return [snapshot for job in place_of(path).jobs() for _, snapshot in job.snapshots()]
     try:
         return [StoredSnapshot.open(path)]
     except SnapshotNotFound as error:

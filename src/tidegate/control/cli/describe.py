@@ -6,6 +6,7 @@ from typing import Any
 
 from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorInfo, StateInfo
 from tidegate.control.cli.output import Block, Facts, OutputTable, moment, size
+from tidegate.core.ids import ordinal
 from tidegate.savepoint.schema_codec import show_schema
 from tidegate.savepoint.snapshot import StoredSnapshot
 
@@ -25,13 +26,13 @@ def document(snapshot: StoredSnapshot) -> dict[str, Any]:
         "checkpointed_size": m.delta_size_bytes,
         "state_size": m.full_size_bytes,
         "lineage": m.lineage,
-        "term": m.term,
+        "term": ordinal(m.term),
         "epoch": str(m.epoch),
         "parallelism": m.parallelism,
         "max_parallelism": m.max_parallelism,
         "watermark": m.watermark_ms,
         "processing_time": m.clock_ms,
-        "waiting_committables": len(m.committables),
+        "waiting_committables": m.waiting_count,
         "tidegate": m.tidegate_version,
         "spark": m.spark_version,
         "states": states(m),
@@ -96,7 +97,7 @@ def blocks(snapshot: StoredSnapshot) -> list[Block]:
             ("Parallelism", f"{m.parallelism} of {m.max_parallelism}"),
             ("Watermark", moment(m.watermark_ms)),
             ("Processing time", moment(m.clock_ms)),
-            ("Output waiting", len(m.committables)),
+            ("Output waiting", m.waiting_count),
             ("Written by", f"tidegate {m.tidegate_version}, Spark {m.spark_version}"),
         ],
     )

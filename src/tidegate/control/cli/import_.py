@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import TYPE_CHECKING
 
 import click
 
+from tidegate.control.cli.flink_flags import FlinkNamed
 from tidegate.control.cli.main import speaks
 from tidegate.control.cli.output import Facts, Line, Output, OutputTable, size
 from tidegate.core.times import moment
@@ -31,11 +33,17 @@ def command() -> None:
     "--operator", "operators", multiple=True, metavar="N=UID", help="Operator N of the query is UID in the job."
 )
 @click.option("--source", "sources", multiple=True, metavar="N=UID", help="Source N of the query is UID in the job.")
-@click.option("-n", "--allowNonRestoredState", "allow", is_flag=True, help="Leave behind what cannot be carried over.")
+@click.option(
+    "-n", "--allow-non-restored-state", "allow", cls=FlinkNamed, flink=["--allowNonRestoredState"], is_flag=True,
+    help="Leave behind what cannot be carried over.",
+)  # fmt: skip
+@click.option(
+    "--same-order", is_flag=True, help="The job declares its aggregates in the order of the query. Do not ask."
+)
 @speaks
-def spark(
+def spark(  # noqa: PLR0913 one parameter for each option
     out: Output, checkpoint: str, job_file: str, target: str | None, dry_run: bool, operators: tuple[str, ...],
-    sources: tuple[str, ...], allow: bool,
+    sources: tuple[str, ...], allow: bool, same_order: bool,
 ) -> int:  # fmt: skip
     """Make a savepoint of a stopped Spark query, from its checkpointLocation CHECKPOINT.
 
@@ -57,9 +65,12 @@ def spark(
     if target is None:
         return _dry_run(out, move)
     query, plan = move.query, move.plan
+    same_order = same_order or _confirmed(move)
     began = time.monotonic()
     with out.counter("Carrying over") as told:
-        done = move.write(target, allow, lambda state, count: told(f"{state.uid}/{state.spec.name}", count))
+        done = move.write(
+            target, allow, lambda state, count: told(f"{state.uid}/{state.spec.name}", count), same_order=same_order
+        )
     seconds = time.monotonic() - began
     written = done.metadata.full_size_bytes
     out.show(
@@ -72,6 +83,16 @@ def spark(
         Line(f"Savepoint completed. Path: {done.url}"),
     )  # fmt: skip
     return 0
+
+
+def _confirmed(move: SparkMove) -> bool:
+    """Ask what only the user can know. A program that nobody watches is refused instead."""
+    if not move.plan.questions or not sys.stdin.isatty():
+        return False
+    for question in move.plan.questions:
+        click.echo(question, err=True)
+    click.confirm("Does the job declare its aggregates in the order of the query?", abort=True, err=True)
+    return True
 
 
 def _dry_run(out: Output, move: SparkMove) -> int:

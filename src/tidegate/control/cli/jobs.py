@@ -10,12 +10,11 @@ import click
 
 from tidegate.config.errors import OptionError
 from tidegate.config.file import shared_options
+from tidegate.control.addresses import WILDCARDS, host_and_port, plain_host
+from tidegate.control.cli.flink_flags import FlinkNamed
 from tidegate.control.cli.main import speaks
 from tidegate.control.cli.output import Line, Output
 from tidegate.control.client import DEFAULT_ADDRESS, Client
-
-_EVERYWHERE = ("0.0.0.0", "::", "localhost")
-"""A server that is bound to these answers at the loopback address."""
 
 
 def at(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -35,15 +34,25 @@ def _address(ctx: click.Context, parameter: click.Parameter, given: str | None) 
     except OptionError as error:
         raise click.UsageError(str(error)) from None
     host, port = DEFAULT_ADDRESS.split(":")
-    bound = shared.get("rest.bind-address", host)
-    return f"{host if bound in _EVERYWHERE else bound}:{shared.get('rest.port', port)}"
+    bound = plain_host(shared.get("rest.bind-address", host))
+    # Bound to a name or to everything, the server answers at the loopback address.
+    reached = host if bound == "localhost" else WILDCARDS.get(bound, bound)
+    return host_and_port(reached, shared.get("rest.port", port))
 
 
 def typed(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--type` to a command: the format of the savepoint."""
     return click.option(
-        "-type", "--type", "format", type=click.Choice(["canonical", "native"], case_sensitive=False), default="canonical",
-        show_default=True, help="Tables that any backend can restore, or the backend's own files.",
+        "--type", "format", cls=FlinkNamed, flink=["-type"],
+        type=click.Choice(["canonical", "native"], case_sensitive=False), default="canonical", show_default=True,
+        help="Tables that any backend can restore, or the backend's own files.",
+    )(function)  # fmt: skip
+
+
+def detachable(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--detached` to a command."""
+    return click.option(
+        "--detached", "detached", cls=FlinkNamed, flink=["-detached"], is_flag=True, help="Do not wait."
     )(function)  # fmt: skip
 
 
@@ -64,12 +73,9 @@ def list_jobs(out: Output, address: str, running: bool, everything: bool) -> Non
 @click.command("checkpoint")
 @click.argument("job")
 @click.option(
-    "-full",
-    "--full",
-    "full",
-    is_flag=True,
+    "--full", "full", cls=FlinkNamed, flink=["-full"], is_flag=True,
     help="Store every file again, including those that earlier checkpoints have.",
-)
+)  # fmt: skip
 @at
 @speaks
 def checkpoint(out: Output, address: str, job: str, full: bool) -> None:
@@ -84,10 +90,16 @@ def checkpoint(out: Output, address: str, job: str, full: bool) -> None:
 
 @click.command("stop")
 @click.argument("job")
-@click.option("-p", "--savepointPath", "target", help="Directory for the savepoint; defaults to the configured one.")
-@click.option("-d", "--drain", is_flag=True, help="Let all event time pass first: timers fire, windows close.")
+@click.option(
+    "--savepoint-path", "target", cls=FlinkNamed, flink=["-p", "--savepointPath"],
+    help="Directory for the savepoint; defaults to the configured one.",
+)  # fmt: skip
+@click.option(
+    "--drain", cls=FlinkNamed, flink=["-d"], is_flag=True,
+    help="Let all event time pass first: timers fire, windows close.",
+)  # fmt: skip
 @typed
-@click.option("-detached", "--detached", "detached", is_flag=True, help="Do not wait.")
+@detachable
 @at
 @speaks
 def stop(out: Output, address: str, job: str, target: str | None, drain: bool, format: str, detached: bool) -> None:
@@ -105,7 +117,7 @@ def stop(out: Output, address: str, job: str, target: str | None, drain: bool, f
 @click.command("rescale")
 @click.argument("job")
 @click.option("-p", "--parallelism", type=int, required=True, help="The number of slots to continue with.")
-@click.option("-detached", "--detached", "detached", is_flag=True, help="Do not wait.")
+@detachable
 @at
 @speaks
 def rescale(out: Output, address: str, job: str, parallelism: int, detached: bool) -> None:
@@ -137,7 +149,7 @@ def cancel(out: Output, address: str, job: str) -> None:
 @click.argument("job")
 @click.argument("target", required=False)
 @typed
-@click.option("-detached", "--detached", "detached", is_flag=True, help="Do not wait.")
+@detachable
 @at
 @speaks
 def take_savepoint(out: Output, address: str, job: str, target: str | None, format: str, detached: bool) -> None:

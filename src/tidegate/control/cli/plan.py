@@ -69,6 +69,11 @@ SIZE = Quantity("size", size_bytes)
     default="125000000",
     help="Bytes per second between an executor and storage.  [default: 1 Gbit/s]",
 )
+@click.option(
+    "--sinks", type=click.IntRange(0), default=1, show_default=True,
+    help="Sinks whose rows wait in the job's storage: Kafka, PostgreSQL, write-ahead functions.",
+)  # fmt: skip
+@click.option("--output-rows", type=NUMBER, help="Rows per second for each of them.  [default: as many as are read]")
 @click.option("--parallelism", type=click.IntRange(1), help="Instead of the computed one.")
 @click.option("--directory", is_flag=True, help="Storage is a directory: requests cost nothing.")
 @click.option(
@@ -120,6 +125,8 @@ def command(out: Output, given: tuple[str, ...], file: Path | None, show_constan
         timeout_s=asked["timeout"],
         parallelism=asked["parallelism"],
         priced=not asked["directory"],
+        staged_sinks=asked["sinks"],
+        output_rows_per_s=asked["output_rows"],
     )
     found = capacity(work, constants)
     document = {
@@ -149,6 +156,10 @@ def _blocks(found: Any, priced: bool) -> list[Block]:
         (
             "Uploaded in all",
             f"{_bytes(found.upload_bytes_per_s)}/s, {_bytes(found.upload_bytes_per_s_per_executor)}/s by an executor",
+        ),
+        (
+            "Staged output",
+            f"{_bytes(found.staged_bytes_per_s)}/s, {found.staged_objects:,.0f} objects; {found.inline_share:.0%} needs none",
         ),
         ("Duration", f"{_seconds(found.checkpoint_s)}; the first one {_seconds(found.first_checkpoint_s)}"),
         ("Metadata", _bytes(found.metadata_bytes)),

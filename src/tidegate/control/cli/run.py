@@ -7,11 +7,15 @@ from pathlib import Path
 
 import click
 
+from tidegate.config import Checkpointing
 from tidegate.config.effective import CommandLineOptions
 from tidegate.config.file import SERVER_KEYS, shared_options
+from tidegate.control.cli.flink_flags import FlinkNamed
 from tidegate.control.cli.main import speaks
 from tidegate.control.cli.output import BadOption, Line, Output
+from tidegate.control.cli.recovery_flags import recovery_flags, recovery_options
 from tidegate.core.durations import duration_ms
+from tidegate.core.errors import PreconditionFailed
 from tidegate.core.log_setup import FORMAT_VARIABLE, FORMATS, speak
 from tidegate.core.redaction import redacted
 from tidegate.runtime.driver.ending import STOP_WITHIN, Ending
@@ -25,15 +29,16 @@ _LINGER_S = 10.0
 
 @click.command("run")
 @click.argument("job_file", metavar="JOB.PY", type=click.Path(exists=True, dir_okay=False))
-@click.option("-s", "--fromSavepoint", "path", help="Start from this checkpoint or savepoint: its folder or _metadata.")
-@click.option("-n", "--allowNonRestoredState", "allow", is_flag=True, help="Drop state that the job does not declare.")
+@click.option(
+    "-s", "--from-savepoint", "path", cls=FlinkNamed, flink=["--fromSavepoint"],
+    help="Start from this checkpoint or savepoint: its folder or _metadata.",
+)  # fmt: skip
 @click.option("--strict", is_flag=True, help="Refuse a snapshot of another job whose output may not be published.")
 @click.option(
-    "-cm", "--claimMode", "claim_mode", type=click.Choice(["claim", "no_claim"], case_sensitive=False),
-    help="Who owns the snapshot afterwards.",
+    "--claim-mode", "claim_mode", cls=FlinkNamed, flink=["-cm", "--claimMode"],
+    type=click.Choice(["claim", "no_claim"], case_sensitive=False), help="Who owns the snapshot afterwards.",
 )  # fmt: skip
-@click.option("--map-uid", "uids", multiple=True, metavar="OLD=NEW", help="The operator OLD is now called NEW.")
-@click.option("--renamed", multiple=True, metavar="UID/STATE:OLD=NEW", help="A field of a state was renamed.")
+@recovery_flags
 @click.option("-p", "--parallelism", type=int, help="Slots of every level.")
 @click.option("-D", "settings", multiple=True, metavar="KEY=VALUE", help="Any option by its key.")
 @click.option("--trigger", help="How often an epoch starts: '5 s', 'available-now'; by default, as often as possible.")
@@ -41,6 +46,14 @@ _LINGER_S = 10.0
     "--drain", is_flag=True, help="With 'available-now': after the last row, close all windows and finish the job."
 )
 @click.option("--fresh", is_flag=True, help="Abandon the job's history and start over.")
+@click.option(
+    "--accept-foreign-output", "accept", is_flag=True,
+    help="Continue although a target has output that the checkpoint directory does not know.",
+)  # fmt: skip
+@click.option(
+    "--accept-moved-directory", "moved", is_flag=True,
+    help="Continue although the checkpoint directory is not where the last run used it.",
+)  # fmt: skip
 @click.option("--force", is_flag=True, help="Take over the job from a driver that hangs but seems alive.")
 @click.option(
     "--stop-within",
@@ -58,8 +71,9 @@ _LINGER_S = 10.0
 @speaks
 def command(  # noqa: C901, PLR0913 one parameter for each option
     out: Output, job_file: str, path: str | None, allow: bool, strict: bool, claim_mode: str | None, uids: tuple[str, ...],
-    renamed: tuple[str, ...], parallelism: int | None, settings: tuple[str, ...], trigger: str | None, drain: bool, fresh: bool,
-    force: bool, stop_within: str, savepoint_on_stop: bool, allow_actions: bool, show_values: bool, log_format: str | None,
+    renamed: tuple[str, ...], drops: tuple[str, ...], parallelism: int | None, settings: tuple[str, ...], trigger: str | None,
+    drain: bool, fresh: bool, accept: bool, moved: bool, force: bool, stop_within: str, savepoint_on_stop: bool,
+    allow_actions: bool, show_values: bool, log_format: str | None,
 ) -> int:  # fmt: skip
     """Run the job that JOB.PY declares, until it ends or is stopped.
 
@@ -70,7 +84,8 @@ def command(  # noqa: C901, PLR0913 one parameter for each option
     and not done in time; 6: another driver took over the job.
     """
     from tidegate.control.job_file import checkpoint_of, load_job, module_of
-    from tidegate.control.rest import serve
+    from tidegate.control.rest import listen, serve
+    from tidegate.runtime.driver.health import end_text
     from tidegate.runtime.driver.own_modules import ship_own_modules
     from tidegate.runtime.driver.pickling import ship_by_value
 
@@ -80,41 +95,49 @@ def command(  # noqa: C901, PLR0913 one parameter for each option
         options["log.format"] = log_format
     speak(format=options.get("log.format", shared.get("log.format")))
     server_options = {key: options.pop(key, shared.get(key, "")) for key in SERVER_KEYS}
-    port = server_options["rest.port"] or "8081"
-    if not port.isdecimal():
+    port = server_options["rest.port"]
+    if port and not port.isdecimal():
         raise BadOption(f"rest.port must be a number, 0 for any free port, not {port!r}.")
     if "rest.token" in options:
         raise BadOption("Every user of this machine can read a token on the command line. Set TIDEGATE_TOKEN instead.")
     if path:
         options["execution.state-recovery.path"] = snapshot_path(path)
-    if allow:
-        options["execution.state-recovery.ignore-unclaimed-state"] = "true"
+    if accept:
+        options["execution.state-recovery.accept-foreign-output"] = "true"
+    if moved:
+        options["execution.state-recovery.accept-moved-directory"] = "true"
     if strict:
         options["execution.output.refuse-unpublished"] = "true"
     if claim_mode:
         options["execution.state-recovery.claim-mode"] = claim_mode.upper()
-    if uids:
-        options["execution.state-recovery.map-uids"] = ", ".join(uids)
-    if renamed:
-        options["execution.state-recovery.renamed-fields"] = ", ".join(renamed)
-    job = load_job(job_file)
+    options.update(recovery_options(allow, uids, renamed, drops))
+    try:
+        within_s = duration_ms(stop_within) / 1000
+    except ValueError as error:
+        raise BadOption(f"--stop-within: {error}.") from None
+    host = server_options["rest.bind-address"] or "127.0.0.1"
+    listening = click.get_current_context().with_resource(listen(host, int(port) if port else None))
+
+    def check() -> None:
+        check_before_spark(
+            checkpoint_of(job_file), options, parallelism, needs_savepoints=savepoint_on_stop, trigger=trigger, drain=drain,
+            fresh=fresh, force=force,
+        )  # fmt: skip
+
+    job = load_job(job_file, before_spark=check)
     ship_by_value(module_of(job_file))
     ship_own_modules(str(Path(job_file).parent))
     if parallelism is not None:
         job.parallelism = parallelism
-    within_s = duration_ms(stop_within) / 1000
     run = job.start(
         checkpoint=checkpoint_of(job_file), trigger=trigger, drain=drain, options=options, fresh=fresh, force=force
     )
-    if savepoint_on_stop and (run.checkpoint_config is None or run.checkpoint_config.savepoint_dir is None):
-        run.cancel()
-        raise BadOption(f"--savepoint-on-stop needs a directory for savepoints: -D{SAVEPOINT_DIR}=PATH.")
     ending = Ending(run=run, within_s=within_s, savepoint=savepoint_on_stop)
     with ending.listening():
         server = serve(
             run,
-            host=server_options["rest.bind-address"] or "127.0.0.1",
-            port=int(port),
+            host=host,
+            listening=listening,
             allowed_hosts=server_options["rest.allowed-hosts"].split(","),
             allow_actions=allow_actions,
             show_values=show_values,
@@ -134,8 +157,55 @@ def command(  # noqa: C901, PLR0913 one parameter for each option
         click.echo(f"Savepoint completed. Path: {ending.path}", err=True)
     if ending.problem:
         click.secho(redacted(ending.problem), fg="red", err=True)
-    click.echo(f"Job {run.lineage} is {run.status}.", err=True)
+    click.echo(f"Job {run.lineage} has ended: {end_text(run.report())}.", err=True)
     return code
+
+
+def check_before_spark(
+    checkpoint: Checkpointing | str | None, options: CommandLineOptions, parallelism: int | None, *, needs_savepoints: bool,
+    trigger: str | None, drain: bool, fresh: bool, force: bool,
+) -> None:  # fmt: skip
+    """Refuse a start that cannot succeed before a Spark session is made, which takes long: check options, the trigger, that
+    storage accepts checkpoints, and the snapshot to start from. Changes nothing, but creates local directories that are missing.
+    Targets are checked later: which ones there are, `build` says, and it needs the session.
+    """
+    # Late, for start-up time: `tidegate --help` needs none of this.
+    from tidegate.runtime.driver.epoch_trigger import EpochTrigger
+    from tidegate.runtime.driver.settings import read_settings
+    from tidegate.storage import open_storage, probe
+    from tidegate.storage.probe import check_folder
+
+    EpochTrigger.parse(trigger, drain)
+    _, durability = read_settings(
+        1,
+        parallelism=parallelism,
+        max_parallelism=None,
+        checkpoint=checkpoint,
+        options=options,
+        fresh=fresh,
+        force=force,
+    )
+    if needs_savepoints and (durability is None or durability.checkpoints.savepoint_dir is None):
+        raise BadOption(f"--savepoint-on-stop needs a directory for savepoints: -D{SAVEPOINT_DIR}=PATH.")
+    if durability is not None:
+        archive = durability.archive
+        probe(open_storage(archive.url, **archive.options))
+        _check_snapshot(durability.recovery.path)
+        savepoints = durability.checkpoints.savepoint_dir
+        if savepoints is not None and ("://" not in savepoints or savepoints.startswith("file:")):
+            check_folder(open_storage(savepoints).url)
+
+
+def _check_snapshot(path: str | None) -> None:
+    """Refuse an absolute local path without a snapshot. Others may be relative to the directory of the job, whose name is known
+    only after it is built, which needs Spark.
+    """
+    if path is None or "://" in path or not Path(path).is_absolute():
+        return
+    if not (Path(path) / "_metadata").is_file() and not (Path(path).is_file() and Path(path).name == "_metadata"):
+        raise PreconditionFailed(
+            f"{path} is no checkpoint or savepoint: it has no file _metadata. Give the directory of one, or its _metadata, to -s."
+        )
 
 
 def snapshot_path(text: str) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from tidegate.control.cli.flink_flags import FlinkNamed
 from tidegate.control.cli.main import speaks
 from tidegate.control.cli.output import Line, Output, size
 
@@ -28,8 +30,9 @@ class _OrJob(click.Group):
 
 @click.group("savepoint", cls=_OrJob, invoke_without_command=True)
 @click.option(
-    "-d", "--dispose", "disposed", metavar="PATH", help="Dispose of the savepoint at PATH, as Flink's CLI does."
-)
+    "--dispose", "disposed", cls=FlinkNamed, flink=["-d"], metavar="PATH",
+    help="Dispose of the savepoint at PATH, as Flink's CLI does.",
+)  # fmt: skip
 @click.pass_context
 def command(ctx: click.Context, disposed: str | None) -> None:
     """Show, copy, change and dispose of savepoints; or `savepoint JOB [TARGET]`: take one of a running job."""
@@ -43,11 +46,11 @@ def command(ctx: click.Context, disposed: str | None) -> None:
 @click.argument("path")
 @speaks
 def show(out: Output, path: str) -> None:
-    """Show the metadata of the savepoint at PATH."""
+    """Show the metadata of the savepoint at PATH, or of the snapshot that the next start of a job file would use."""
+    from tidegate.control.checkpoint_place import snapshot_of
     from tidegate.control.cli.describe import blocks, document
-    from tidegate.savepoint.snapshot import StoredSnapshot
 
-    snapshot = StoredSnapshot.open(path)
+    snapshot = snapshot_of(path)
     out.show(document(snapshot), *blocks(snapshot))
 
 
@@ -76,33 +79,45 @@ def dispose_(out: Output, path: str, yes: bool) -> None:
 @click.argument("origin")
 @click.argument("target")
 @click.option(
-    "-type", "--type", "form_of_state", type=click.Choice(["canonical", "native"], case_sensitive=False), default="canonical",
-    show_default=True, help="Canonical: tables that any tool can read and any backend can restore. Native: the backend's files.",
+    "--type", "form_of_state", cls=FlinkNamed, flink=["-type"],
+    type=click.Choice(["canonical", "native"], case_sensitive=False), default="canonical", show_default=True,
+    help="Canonical: tables that any tool can read and any backend can restore. Native: the backend's files.",
 )  # fmt: skip
 @click.option("--max-parallelism", type=int, help="Redistribute the key groups. Canonical only.")
 @click.option("--rename", "renames", multiple=True, metavar="OLD=NEW", help="Change the uid of an operator or source.")
 @click.option(
-    "--drop", "drops", multiple=True, metavar="UID[/STATE]", help="Omit all state of an operator, or one of its states."
+    "--drop",
+    "--drop-state",
+    "drops",
+    multiple=True,
+    metavar="UID[/STATE]",
+    help="Omit all state of an operator, or one of its states.",
 )
 @click.option(
     "--for", "job_file", type=click.Path(exists=True, dir_okay=False),
-    help="Convert states to the types that the job in this file declares. Canonical only.",
+    help="Convert states to the names and types that the job in this file declares. Other types: canonical only.",
 )  # fmt: skip
 @speaks
 def copy(
     out: Output, origin: str, target: str, form_of_state: str, max_parallelism: int | None, renames: tuple[str, ...],
     drops: tuple[str, ...], job_file: str | None,
 ) -> None:  # fmt: skip
-    """Create a savepoint in the empty directory TARGET from the checkpoint or savepoint ORIGIN."""
+    """Create a savepoint in the empty directory TARGET from the checkpoint or savepoint ORIGIN.
+
+    ORIGIN may be a job file: then it is the snapshot that the next start of the job would use.
+    """
+    from tidegate.control.checkpoint_place import snapshot_of
     from tidegate.savepoint.changes import Changes
     from tidegate.savepoint.copy import copy_snapshot
-    from tidegate.savepoint.snapshot import StoredSnapshot
     from tidegate.storage import open_storage
 
-    snapshot = StoredSnapshot.open(origin)
+    snapshot = snapshot_of(origin)
     uids = dict(_pair(text) for text in renames)
-    types = _types(snapshot, job_file, uids) if job_file else {}
-    changes = Changes(max_parallelism, uids, frozenset(_state(text) for text in drops), types)
+    dropped = frozenset(_state(text) for text in drops)
+    types: Any = {}
+    if job_file:
+        snapshot, types = _as_declared(snapshot, job_file, uids, dropped)
+    changes = Changes(max_parallelism, uids, dropped, types)
     with out.progress("Copying", snapshot.metadata.full_size_bytes) as done:
         copied = copy_snapshot(snapshot, open_storage(target), form_of_state.upper(), changes, done)
     document = {
@@ -117,19 +132,29 @@ def copy(
     out.show(document, Line(f"Savepoint completed. Path: {copied.url}"), *([left] if copied.waiting_output else []))
 
 
-def _types(snapshot: StoredSnapshot, job_file: str, uids: dict[str, str]) -> Any:
+def _as_declared(
+    snapshot: StoredSnapshot, job_file: str, uids: dict[str, str], drops: frozenset[tuple[str, str | None]]
+) -> tuple[StoredSnapshot, Any]:
+    """Return the snapshot with the names of states that the job declares, and the conversions to its types. `uids` and `drops`
+    are in the uids of the snapshot."""
     from tidegate.control.job_file import declared, load_job
     from tidegate.savepoint.changes import ChangeRefused
     from tidegate.savepoint.compatibility import VerdictKind, conversions, judge
+    from tidegate.savepoint.renames import DeclaredNames, carried_over
 
-    now = declared(load_job(job_file), snapshot.metadata, uids)
+    job = load_job(job_file)
+    names = DeclaredNames.of(job.graph()).states
+    by_old_uid = {**names, **{old: names.get(new, {}) for old, new in uids.items()}}
+    snapshot = replace(snapshot, metadata=carried_over(snapshot.metadata, DeclaredNames(by_old_uid)), layouts={})
+    dropped = {(uids.get(uid, uid), state) for uid, state in drops if state is not None}
+    now = declared(job, snapshot.metadata, uids, drops=dropped)
     refused = [v for v in judge(snapshot.metadata, now).verdicts if v.outcome is VerdictKind.INCOMPATIBLE and v.state]
     if refused:
         first = refused[0]
         raise ChangeRefused(
             f"State {first.state!r} of {first.uid!r} cannot be converted: {first.reason}. {first.advice}"
         )
-    return conversions(snapshot.metadata, now)
+    return snapshot, conversions(snapshot.metadata, now)
 
 
 def _pair(text: str) -> tuple[str, str]:

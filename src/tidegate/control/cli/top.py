@@ -42,7 +42,7 @@ def command(out: Output, address: str, job: str, interval: str, once: bool) -> N
     try:
         every_s = max(0.1, duration_ms(interval) / 1000)
     except ValueError as error:
-        raise BadOption(f"--interval: {error}") from None
+        raise BadOption(f"--interval: {error}.") from None
     watch = ReportWatch(Client(address), job)
     console = Console(highlight=False)
     if out.json:

@@ -74,6 +74,7 @@ class TaskManagerInfo(Struct, frozen=True, kw_only=True, rename="camel"):
 
     id: str
     path: str
+    """The name of the host."""
     data_port: int | None = None
     jmx_port: int | None = None
     time_since_last_heartbeat: int | None = None

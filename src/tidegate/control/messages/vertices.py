@@ -66,7 +66,7 @@ class AggregatedTaskDetailsInfo(Struct, frozen=True, kw_only=True):
 
 
 class SubtaskInfo(Struct, frozen=True, kw_only=True, rename="kebab"):
-    """A task. `endpoint` and `taskmanager_id` name the host that holds its state."""
+    """A task. `endpoint` is the name of the host that holds its state, `taskmanager_id` its id."""
 
     subtask: int
     status: ExecutionState

@@ -40,6 +40,8 @@ class CarriedState:
     """How the `statestore` data source reads it."""
     columns: tuple[str, ...]
     entries: Entries = field(compare=False, repr=False)
+    unsure: str = ""
+    """What only the user can know about it, as a sentence. Empty: nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

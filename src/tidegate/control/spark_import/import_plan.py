@@ -49,6 +49,11 @@ class ImportPlan:
         """What is left, a sentence each."""
         return tuple(f"{left.told} of operator {left.operator} is not carried over: {left.why}." for left in self.left)
 
+    @property
+    def questions(self) -> tuple[str, ...]:
+        """What only the user can know, a sentence each."""
+        return tuple(f"{state.unsure}." for state in self.states if state.unsure)
+
 
 FieldsIn = Callable[[int, Mapping[str, str]], StateFields]
 """The fields of a state of the query: its operator, and the options that name it."""

@@ -28,20 +28,22 @@ def import_spark_query(
     sources: Mapping[int, str] | None = None,
     operators: Mapping[int, str] | None = None,
     allow_non_restored_state: bool = False,
+    same_order: bool = False,
     **storage_options: object,
 ) -> Savepoint:
     """Make a savepoint of a stopped Spark query, from which `job` continues at the offset where the query stopped.
 
     `checkpoint` is the query's `checkpointLocation`; nothing in it changes. `to` is an empty directory. If the query reads
     several sources or keeps several states, `sources` and `operators` say which number of Spark belongs to which uid. State that
-    cannot be carried over is refused, unless `allow_non_restored_state` leaves it behind. Start the job with
-    `options={"execution.state-recovery.path": to}`.
+    cannot be carried over is refused, unless `allow_non_restored_state` leaves it behind. Aggregates that could be swapped,
+    such as two sums, are refused unless `same_order` says that the job declares them in the order of the query. Start the job
+    with `options={"execution.state-recovery.path": to}`.
     """
     move = SparkMove(job, checkpoint, sources=sources or {}, operators=operators or {})
     for warning in move.warnings():
         log.warning("%s", warning)
     options: dict[str, Any] = storage_options
-    move.write(to, allow_non_restored_state, **options)
+    move.write(to, allow_non_restored_state, same_order=same_order, **options)
     return Savepoint.open(to, **storage_options)
 
 
@@ -65,7 +67,7 @@ class SparkMove:
 
     def warnings(self) -> list[str]:
         """What the user should know before the job starts."""
-        found = list(self.plan.notes)
+        found = [*self.plan.notes, *self.plan.questions]
         if self.query.unfinished:
             found.append(
                 f"Spark had begun batch {self.query.batch + 1} and not committed it. Its rows will be read again, so "
@@ -86,12 +88,19 @@ class SparkMove:
         return counts
 
     def write(
-        self, to: str | Path, allow_left: bool, tell: Callable[[CarriedState, int], None] = lambda _, __: None, **options: Any
+        self, to: str | Path, allow_left: bool, tell: Callable[[CarriedState, int], None] = lambda _, __: None, *,
+        same_order: bool = False, **options: Any,
     ) -> Copied:  # fmt: skip
-        """Write the savepoint. `tell` hears how far each state is."""
+        """Write the savepoint. `tell` hears how far each state is. `same_order`: the user has answered the plan's questions."""
         if self.plan.left and not allow_left:
             raise ImportRefused(
                 " ".join(self.plan.notes) + " Nothing was written. Change the job, or leave this behind with -n "
                 "(allow_non_restored_state); --dry-run shows all."
+            )
+        if self.plan.questions and not same_order:
+            raise ImportRefused(
+                " ".join(self.plan.questions)
+                + " Nothing was written. Compare the job with the query. If the order is the same, "
+                "say so with --same-order (same_order=True)."
             )
         return write_import(self.query, self.job, self.plan, self.spark, open_storage(to, **options), tell)

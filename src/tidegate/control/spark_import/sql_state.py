@@ -25,6 +25,8 @@ from tidegate.control.spark_import.carried_state import (
     Verdict,
 )
 from tidegate.core.times import TimeDomain
+from tidegate.graph.combine import PartialAggregate
+from tidegate.graph.datatype import DataType
 from tidegate.graph.model import Process
 from tidegate.graph.states import TIMERS, StateSpec
 from tidegate.savepoint.entries import StateEntry, StateLayout
@@ -53,7 +55,7 @@ def aggregate_state(operator: int, node: Process, fields_of: FieldsOf) -> list[V
     def entries(layout: StateLayout, rows: SparkRows) -> Iterator[StateEntry]:
         return (new_entry(layout, key.of(row[0]), tuple([take(row[1]) for take in parts])) for row in rows)
 
-    return [_carried(operator, told, node, node.states[0], entries)]
+    return [_carried(operator, told, node, node.states[0], entries, _swappable(function.aggregates, node))]
 
 
 def window_state(operator: int, node: Process, fields_of: FieldsOf) -> list[Verdict]:
@@ -97,7 +99,14 @@ def window_state(operator: int, node: Process, fields_of: FieldsOf) -> list[Verd
             yield new_entry(layout, of, window.max_timestamp(), TimeDomain.EVENT_TIME.name, window)
 
     return [
-        _carried(operator, told, node, next(spec for spec in node.states if spec.windowed), contents),
+        _carried(
+            operator,
+            told,
+            node,
+            next(spec for spec in node.states if spec.windowed),
+            contents,
+            _swappable(aggregates, node),
+        ),
         _carried(operator, "ends of windows", node, TIMERS, timers),
     ]
 
@@ -123,10 +132,55 @@ def seen_keys(operator: int, node: Process, fields_of: FieldsOf, clock_ms: int) 
     )
 
 
-def _carried(operator: int, told: str, node: Process, spec: StateSpec, entries: Any) -> CarriedState:
+def _carried(operator: int, told: str, node: Process, spec: StateSpec, entries: Any, unsure: str = "") -> CarriedState:
     return CarriedState(
-        operator=operator, told=told, uid=node.uid, spec=spec, options={}, columns=_COLUMNS, entries=entries
+        operator=operator,
+        told=told,
+        uid=node.uid,
+        spec=spec,
+        options={},
+        columns=_COLUMNS,
+        entries=entries,
+        unsure=unsure,
     )
+
+
+def _swappable(aggregates: ColumnAggregates, node: Process) -> str:
+    """Say which aggregates of a node could be those of another column. Spark's buffers carry no columns, so `sum(a), sum(b)` and
+    `sum(b), sum(a)` are stored alike: in the wrong order, every key would continue with the total of the other column.
+    """
+    alike: dict[tuple[Any, ...], list[str]] = {}
+    for part in aggregates.parts:
+        shown = f"{part.name}({part.column or '*'})"
+        others = alike.setdefault(_buffers(part, node), [])
+        if shown not in others:
+            others.append(shown)
+    told = [", ".join(each) for each in alike.values() if len(each) > 1]
+    if not told:
+        return ""
+    return (
+        f"Spark stores the aggregates of {str(node.uid)!r} without their columns, so nothing shows whether the query has "
+        f"{'; '.join(told)} in this order, too"
+    )
+
+
+def _column_type(part: PartialAggregate, node: Process) -> DataType | None:
+    return None if part.column is None else node.input.schema.fields[node.input.schema.index(part.column)].type
+
+
+def _buffers(part: PartialAggregate, node: Process) -> tuple[tuple[str, str], ...]:
+    """Return the names and types of Spark's buffers of one aggregate."""
+    column = _column_type(part, node)
+    decimal = column is not None and column.kind == "decimal"
+    match part.name:
+        case "sum" if decimal:
+            return ("sum", "decimal"), ("isEmpty", "boolean")
+        case "mean":
+            return ("sum", "decimal" if decimal else "double"), ("count", "bigint")
+        case "count" | "sum" | "min" | "max":
+            return ((part.name, part.type.ddl()),)
+        case other:
+            raise ValueError(f"Spark's state of {other} has another form than tidegate's")
 
 
 def _parts(aggregates: ColumnAggregates, node: Process, found: Sequence[tuple[str, str]]) -> list[Take]:
@@ -135,21 +189,16 @@ def _parts(aggregates: ColumnAggregates, node: Process, found: Sequence[tuple[st
     takes: list[Take] = []
     for part in aggregates.parts:
         at = len(buffers)
-        column = None if part.column is None else node.input.schema.fields[node.input.schema.index(part.column)].type
-        decimal = column is not None and column.kind == "decimal"
+        buffers += _buffers(part, node)
+        column = _column_type(part, node)
         match part.name:
-            case "sum" if decimal:
-                buffers += [("sum", "decimal"), ("isEmpty", "boolean")]
+            case "sum" if column is not None and column.kind == "decimal":
                 takes.append(partial(_decimal_sum, at))
             case "mean":
-                buffers += [("sum", "decimal" if decimal else "double"), ("count", "bigint")]
                 whole = column is not None and column.kind in _INTEGERS
                 takes.append(partial(_mean, at, whole))
-            case "count" | "sum" | "min" | "max":
-                buffers.append((part.name, part.type.ddl()))
+            case _:
                 takes.append(partial(_plain, at, part.type.kind == "timestamp"))
-            case other:
-                raise ValueError(f"Spark's state of {other} has another form than tidegate's")
     there = [(name, "decimal" if type.startswith("decimal") else type) for name, type in found]
     if there != buffers:
         raise ValueError(

@@ -77,7 +77,7 @@ function JobView({ route }) {
     <${JobHeader} report=${report} page=${route.page} live=${seen.live} connected=${seen.connected} />
     <main class=${stale ? "stale" : ""}>
       <${ConnectionNotice} seen=${seen} />
-      <${Boundary} key=${route.page}><${Page} report=${report} samples=${seen.samples} live=${seen.live} route=${route} /><//>
+      <${Boundary} key=${route.page}><${Page} report=${report} live=${seen.live} route=${route} /><//>
     </main>`;
 }
 
@@ -94,9 +94,9 @@ function JobHeader({ report, page, live, connected }) {
   return html`<section class="job-head" aria-label="Job">
     <div class="job-title">
       <h1>${report.job}</h1>
-      <${Status} status=${report.status} />
+      <${Status} status=${report.status} ended=${report.end_text} />
       <span class="job-facts">
-        <span>${report.status === "LOST" ? "last report" : report.ended_ms ? "ended" : "started"} <${Ago} at=${report.ended_ms ?? report.started_ms} /></span>
+        <span>${report.status === "LOST" ? html`last report <${Ago} at=${report.written_ms} />` : html`${report.ended_ms ? "ended" : "started"} <${Ago} at=${report.ended_ms ?? report.started_ms} />`}</span>
         <span>${plural(report.restarts, "restart")}</span>
         <span>parallelism ${report.parallelism}</span>
         <${Id} text=${report.lineage} length=${8} />

@@ -1,49 +1,17 @@
 // Figures that pages derive from a report. Pure.
 
-const RECENT_EPOCHS = 10;
-
-/** The time that the last epochs cover, pauses between them included, in seconds; null without epochs. */
-function coveredSeconds(epochs) {
-  if (!epochs.length) return null;
-  const first = epochs[0];
-  const ms = epochs.at(-1).ended_ms - (first.ended_ms - first.duration_ms);
-  return Math.max(ms, 1) / 1000;
-}
-
-export function recent(report) {
-  return report.epochs.slice(-RECENT_EPOCHS);
-}
-
-/** Rows of the sources per second over the last epochs. */
+/** Rows of the sources per second, as the server sees them now. */
 export function throughput(report) {
-  const epochs = recent(report);
-  const seconds = coveredSeconds(epochs);
-  return seconds === null ? null : sum(epochs.map((each) => each.rows_in)) / seconds;
+  return report.epochs.length ? report.rates.rows_in : null;
 }
 
-/** Rows in and out per second over the last epochs, by the name under which tasks count them. */
+/** Rows in and out per second, by the name under which tasks count them. */
 export function operatorRates(report) {
-  const epochs = recent(report);
-  const seconds = coveredSeconds(epochs);
-  const rates = {};
-  if (seconds === null) return rates;
-  for (const { operators } of epochs) {
-    for (const [uid, [rowsIn, rowsOut]] of Object.entries(operators ?? {})) {
-      rates[uid] ??= { in: 0, out: 0 };
-      rates[uid].in += rowsIn / seconds;
-      rates[uid].out += rowsOut / seconds;
-    }
-  }
-  return rates;
+  return Object.fromEntries(Object.entries(report.rates.operators).map(([uid, [rowsIn, rowsOut]]) => [uid, { in: rowsIn, out: rowsOut }]));
 }
 
 export function largestLag(report) {
   return largest(report.sources.map((each) => each.event_time_lag_ms));
-}
-
-export function pendingRows(report) {
-  const found = report.sources.map((each) => each.pending_rows).filter((each) => each !== null);
-  return found.length ? sum(found) : null;
 }
 
 /** Mean shares of the tasks of a level; null if it has none. */
@@ -54,14 +22,6 @@ export function levelWork(report, level) {
   return { tasks, busy: mean("busy"), idle: mean("idle"), held: mean("held") };
 }
 
-/** The task with the largest busy share; of several, the one with most rows, compared with its level. */
-export function busiestTask(report) {
-  const more = (a, b) => (a.busy === b.busy ? rowSkew(report, a) > rowSkew(report, b) : a.busy > b.busy);
-  let found = null;
-  for (const each of report.tasks) if (!found || more(each, found)) found = each;
-  return found;
-}
-
 /** How many times the mean of its level a task read. */
 export function rowSkew(report, task) {
   const { tasks } = levelWork(report, task.level);
@@ -69,16 +29,15 @@ export function rowSkew(report, task) {
   return mean > 0 ? (task.rows_in ?? 0) / mean : null;
 }
 
-const TREND = 6;
-
-/** Whether rows wait longer and longer in the sources: each of the last samples is above the one before. */
-export function fallingBehind(samples) {
-  return grows(samples.map((each) => each.pending)) || grows(samples.map((each) => each.lag));
+/** Estimated bytes of a state; null if it is unknown. */
+export function stateSize(report, operator, state) {
+  return (report.states ?? []).find((each) => each.operator === operator && each.state === state)?.bytes ?? null;
 }
 
-function grows(values) {
-  const last = values.slice(-TREND);
-  return last.length === TREND && last.every((each, i) => each !== null && (i === 0 || each > last[i - 1]));
+/** Estimated bytes of all states of an operator; null if they are unknown. */
+export function operatorStateSize(report, operator) {
+  const found = (report.states ?? []).filter((each) => each.operator === operator);
+  return found.length ? sum(found.map((each) => each.bytes)) : null;
 }
 
 const OF_RUN = /^(source|collect|level .*)$/;

@@ -44,6 +44,11 @@ export function bytes(value) {
   return known(value) ? scaled(value, "B") : UNKNOWN;
 }
 
+/** A size that is an estimate. */
+export function estimated(value) {
+  return known(value) ? `≈${SPACE}${bytes(value)}` : UNKNOWN;
+}
+
 export function percent(share) {
   if (!known(share)) return UNKNOWN;
   const text = share > 0 && share < 0.01 ? "<1" : Math.round(share * 100);

@@ -1,7 +1,7 @@
 // The graph of a job by levels: edges are SVG, nodes are buttons, coloured by what their tasks do with their time.
 
-import { levelWork, operatorRates, sum, throughput } from "./figures.js";
-import { bytes, count, duration, percent, plural, rate } from "./format.js";
+import { levelWork, operatorRates, operatorStateSize, sum, throughput } from "./figures.js";
+import { bytes, count, duration, estimated, percent, plural, rate } from "./format.js";
 import { layout } from "./graph_layout.js";
 import { html, useEffect, useMemo, useState } from "./vendor/preact-htm.js";
 
@@ -97,8 +97,9 @@ function figures(node, report, rates) {
     const waiting = sink.waiting_epochs ? `${plural(sink.waiting_epochs, "epoch")} waiting` : "nothing waits";
     return [rates ? rate(rates.in) : null, sink.error ? "fails" : waiting].filter(Boolean);
   }
-  const size = node.states.length ? stateBytes(report, node) : null;
-  const state = known(size) ? `${bytes(size)} state` : null;
+  const own = operatorStateSize(report, node.uid);
+  const ofLevel = node.states.length ? stateBytes(report, node) : null;
+  const state = known(own) ? `${estimated(own)} state` : known(ofLevel) ? `${bytes(ofLevel)} state` : null;
   const flow = rates ? `${rate(rates.in).replace(/.rows.s$/, "")} → ${rate(rates.out)}` : null;
   return [flow, state].filter(Boolean);
 }

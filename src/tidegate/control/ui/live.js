@@ -2,20 +2,18 @@
 
 import { events, get, jobPath } from "./api.js";
 import { learn } from "./clock.js";
-import { largestLag, pendingRows } from "./figures.js";
 import { useEffect, useState } from "./vendor/preact-htm.js";
 
 const SHORT_PAUSE_MS = 200;
 const FIRST_PAUSE_MS = 1000;
 const LONGEST_PAUSE_MS = 15_000;
 const POLL_MS = 5000;
-const MOST_SAMPLES = 60;
 
 export class LiveReport {
   constructor(job) {
     this.job = job;
     /** What pages see. `receivedAt` and `nextTryAt` are times of the browser's clock. */
-    this.seen = { report: null, samples: [], receivedAt: null, connected: false, error: null, nextTryAt: null };
+    this.seen = { report: null, receivedAt: null, connected: false, error: null, nextTryAt: null };
     this.stopped = new AbortController();
     this.watchers = new Set();
     this.wake = () => {};
@@ -61,10 +59,7 @@ export class LiveReport {
   async fetchReport() {
     const report = await get(jobPath(this.job, "report"), { signal: this.stopped.signal });
     learn(report.now_ms);
-    const { samples: before } = this.seen;
-    const taken = sample(report);
-    const samples = before.at(-1)?.epoch === taken.epoch ? before : [...before, taken].slice(-MOST_SAMPLES);
-    this.show({ report, samples, receivedAt: Date.now(), connected: true, error: null, nextTryAt: null });
+    this.show({ report, receivedAt: Date.now(), connected: true, error: null, nextTryAt: null });
   }
 
   async follow() {
@@ -87,8 +82,14 @@ export class LiveReport {
     }
   }
 
-  /** Fetch a report for each event. A server without events, as over storage, is asked every few seconds. */
+  /**
+   * Fetch a report for each event, and every few seconds without one: a job without rows has no events, and its figures change
+   * all the same. A server without events, as over storage, is asked every few seconds.
+   */
   async listen() {
+    const idle = setInterval(() => {
+      if (Date.now() - this.seen.receivedAt >= POLL_MS) this.refresh().catch(() => {});
+    }, POLL_MS / 2);
     try {
       for await (const name of events(jobPath(this.job, "events"), this.stopped.signal)) {
         if (name === "changed") await this.refresh();
@@ -100,6 +101,8 @@ export class LiveReport {
         if (this.stopped.signal.aborted) return;
         await this.refresh();
       }
+    } finally {
+      clearInterval(idle);
     }
   }
 
@@ -117,11 +120,6 @@ export class LiveReport {
     this.seen = { ...this.seen, ...change };
     for (const each of this.watchers) each(this.seen);
   }
-}
-
-/** What is watched for a trend, once for each epoch. */
-function sample(report) {
-  return { epoch: report.epochs.at(-1)?.epoch ?? null, pending: pendingRows(report), lag: largestLag(report) };
 }
 
 /** The report of a job while a component shows it. Returns what `LiveReport.seen` is, and the object itself. */

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import shutil
-import tempfile
 import threading
 import time
 from collections import deque
@@ -21,6 +20,7 @@ from tidegate.core.errors import EpochFailed
 from tidegate.core.ids import TaskId
 from tidegate.core.log_setup import in_this_context
 from tidegate.core.times import MAX_WATERMARK
+from tidegate.runtime.driver.attempt_directory import create_directory
 from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
 from tidegate.runtime.driver.empty_epochs import empty_epoch, idle_s
 from tidegate.runtime.driver.epoch_frame import combine
@@ -38,7 +38,9 @@ from tidegate.runtime.sources.query_directory import (
     read_positions,
     rebuild,
 )
+from tidegate.runtime.sources.reader_start import ReaderPatience
 from tidegate.runtime.sources.source_checks import begins_anew
+from tidegate.state.left_lineages import REFRESH_S
 
 log = logging.getLogger("tidegate")
 
@@ -68,26 +70,52 @@ class Attempt:
         self._ends: deque[Positions] = deque(maxlen=_LOOK_BACK)
         """Where the last batches of this attempt ended."""
         self._streaming = StreamingTime()
+        self._readers = ReaderPatience()
         self._idle_s = idle_s(None)
         """How long no batch must have arrived before uploads get an empty epoch."""
-        directory = Path(tempfile.mkdtemp(prefix=f"tidegate-{job.name}-")) / "query"
+        directory = create_directory(job.name) / "query"
         try:
             self._orders, done, self._pinned = _go_to_checkpoint(job, directory)
             self._input_ended = job.trigger.drain and job.runner.clocks.watermark_ms == MAX_WATERMARK
             """The checkpoint was taken after the drain that ends the job: rows that have arrived since would be late."""
             self.epochs = Epochs(job, directory, done)
-            writer = combine(job.graph.sources).writeStream.queryName(job.name)
-            writer = writer.option("checkpointLocation", directory.as_uri()).foreachBatch(
-                in_this_context(self._on_batch)
-            )
-            self.query: StreamingQuery = job.trigger.start(job.spark, writer)
+            self.query: StreamingQuery = self._start_query()
         except BaseException:
             shutil.rmtree(directory.parent, ignore_errors=True)
             raise
 
+    def _start_query(self) -> StreamingQuery:
+        job = self._job
+        writer = combine(job.graph.sources).writeStream.queryName(job.name)
+        writer = writer.option("checkpointLocation", self.epochs.directory.as_uri()).foreachBatch(
+            in_this_context(self._on_batch)
+        )
+        return job.trigger.start(job.spark, writer)
+
+    def start_query_again(self) -> bool:
+        """The query has ended because the reader of a source was late. Start it again in its directory, where it continues: a
+        batch that it had delivered is skipped. State, epochs and checkpoints are untouched. Return False if that has been tried
+        for too long, or the attempt is to end.
+        """
+        if not self._readers.allows_another(self._job.settings.slot_timeout_ms):
+            return False
+        with self._lock:  # Whoever stops the job asks for it first, and then stops the query that it finds here.
+            if not self._is_running():
+                return False
+            log.warning(
+                "job %s: Spark waited 10 s for the process that plans a source, and not longer; the query is started again (%d)",
+                self._job.name,
+                self._readers.starts,
+            )
+            self.query = self._start_query()
+        return True
+
     def bring_back(self) -> None:
         """Restore the state in the tasks, and start to monitor the attempt. The epoch lock must be held."""
         job, loop, started = self._job, self._job.loop, SYSTEM_CLOCK.now()
+        if loop is not None:
+            snapshot = loop.ownership.restore_point().snapshot
+            job.metrics.ages.rewind(None if snapshot is None else snapshot.epoch)
         if loop is None or not self._orders:
             log.info("job %s starts the Python workers of its %d tasks", job.name, len(job.description.tasks))
             job.runner.forget_versions()
@@ -102,8 +130,7 @@ class Attempt:
             job.metrics.restored(report.acks)
         if loop is not None:
             loop.begin_at(self.epochs.snapshot())
-        if loop is not None or job.runner.has_timers:
-            threading.Thread(target=in_this_context(self._pace), name="tidegate-pace", daemon=True).start()
+        threading.Thread(target=in_this_context(self._pace), name="tidegate-pace", daemon=True).start()
 
     def retire(self) -> None:
         """Reject all further batches. The epoch lock must be held."""
@@ -140,6 +167,7 @@ class Attempt:
             return self.epochs.run_empty(time_stands=time_stands)
 
     def _on_batch(self, batch: DataFrame, batch_id: int) -> None:
+        self._readers.reset()
         if self._input_ended:
             self._end_query()
             return
@@ -247,7 +275,9 @@ class Attempt:
             if time.monotonic() - looked > _LOOK_S:
                 looked = time.monotonic()
                 if job.is_session_dead():
-                    raise EpochFailed("The Spark session has ended while the job waited for a sink.")
+                    raise EpochFailed(
+                        "The Spark session has ended while the job waited for a sink.", session_ended=True
+                    )
             found = empty_epoch(loop.uploads.has_work(), job.runner.timers_due(), held=True)
             if found is not None:
                 self.epochs.run_empty(time_stands=found.time_stands)
@@ -257,8 +287,8 @@ class Attempt:
         log.info("batches are read again after %.1f s", time.monotonic() - started)
 
     def _pace(self) -> None:
-        """Run an empty epoch for pending uploads and due timers when no batch arrives; end the attempt when no
-        further checkpoint can be written.
+        """Run an empty epoch for pending uploads and due timers when no batch arrives, and for the tasks of a job without
+        checkpoints to note that they use their state; end the attempt when no further checkpoint can be written.
         """
         job, loop = self._job, self._job.loop
         failed = job.stop.asked if loop is None else loop.failed
@@ -272,7 +302,11 @@ class Attempt:
             # All that is available is read without a break, as Spark does: an epoch in between would make rows late too early.
             # What is due fires at the end.
             held = job.trigger.available_now or (loop is not None and loop.held_by() is not None)
-            waiting = loop is not None and loop.uploads.has_work()
+            if loop is None:
+                # An executor that was replaced since has noted nothing: another job would take its state for left behind.
+                waiting = time.monotonic() - job.last_epoch_s > REFRESH_S
+            else:
+                waiting = loop.uploads.has_work()
             found = empty_epoch(waiting, job.runner.timers_due(), held)
             if found is not None:
                 try:

@@ -117,7 +117,8 @@ class CheckpointLoop:
     ) -> None:
         """Report an accepted epoch. Returns immediately. `output`: what its sinks prepared waits for a checkpoint. `drains`:
         event time has ended with it, so only the checkpoint that the job ends with may contain it."""
-        self.uploads.ended(snapshot)
+        waits = report.committables if output else ()
+        self.uploads.ended(snapshot, sum(len(each.payload) for each in waits))
         self._thread.post(lambda: self.checkpointer.on_epoch(report, snapshot, moved, output, drains))
 
     def begin_at(self, snapshot: EpochSnapshot) -> None:
@@ -278,7 +279,8 @@ def _savepoints_below(config: CheckpointConfig, target: str | None) -> str:
     if below is None:
         raise OptionError(
             (
-                "There is no directory for the savepoint: name one (`tidegate savepoint JOB DIR`, `tidegate stop JOB -p DIR`), "
+                "There is no directory for the savepoint: name one (`tidegate savepoint JOB DIR`, "
+                "`tidegate stop JOB --savepoint-path DIR`), "
                 "or set execution.checkpointing.savepoint-dir.",
             )
         )

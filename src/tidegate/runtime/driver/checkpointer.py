@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterable
 
 from tidegate.checkpoint import operators
-from tidegate.checkpoint.completed_store import Draft, NotPublished
+from tidegate.checkpoint.completed_store import Draft, NotPublished, divided_output
 from tidegate.checkpoint.contents import contents_of
 from tidegate.checkpoint.coordinator import (
     Action,
@@ -27,6 +27,7 @@ from tidegate.checkpoint.coordinator import (
 from tidegate.checkpoint.entry import CheckpointRef
 from tidegate.checkpoint.failure import CheckpointFailureReason
 from tidegate.checkpoint.metadata import CheckpointMetadata, TaskState, checksum_in, encode
+from tidegate.checkpoint.output_objects import OutputParts
 from tidegate.checkpoint.pending import PendingCheckpoint, UploadAck
 from tidegate.checkpoint.requests import Request, RequestKind
 from tidegate.checkpoint.statistics import CheckpointStatistics, Restored
@@ -107,12 +108,12 @@ class Checkpointer:
 
     def on_epoch(self, report: EpochReport, snapshot: EpochSnapshot, moved: bool, output: bool, drains: bool) -> None:
         now = self._now()
-        self._uploads.saw(snapshot)
         if not output:
             # Committed with its epoch and carried by no checkpoint: the rows are no longer needed.
             self._cleaning.discard([path for request in report.committables for path in request.staged])
         else:
             self._store.ledger.accept(report.committables)
+        self._uploads.saw(snapshot)  # after the ledger: see `PendingUploads.work`
         self._output.on_published_by_tasks(report.published)
         self._announcer.epoch_took(report.duration_ms, with_rows=report.rows_in > 0)
         begun = snapshot.announced
@@ -215,7 +216,7 @@ class Checkpointer:
         missing = frozenset(task for task in job.tasks if task in snapshot.versions)
         tables = None
         if action.request.format == CANONICAL:
-            tables = operators.with_undeclared_states(job.operators, self._ownership.snapshot)
+            tables = operators.with_undeclared_states(job.operators, self._ownership.snapshot, job.dropped_states)
         upload = PendingUpload(
             id=action.id,
             snapshot=snapshot,
@@ -264,20 +265,13 @@ class Checkpointer:
             return
         before = self._store.entry.retained
         settled = dict(self._output.settled)
+        output = divided_output(self._store, pending.id, pending.epoch, self._ownership.shares(pending.request))
         try:
-            metadata = self._metadata(pending, upload)
+            metadata = self._metadata(pending, upload, output)
         except StorageError as error:
             self._not_published(pending.id, error)
             return
-        data = encode(metadata)
-        draft = Draft(
-            id=pending.id,
-            epoch=pending.epoch,
-            metadata=data,
-            checksum=checksum_in(data),
-            contents=contents_of(self._history.layout.metadata(pending.id), metadata, staged_by),
-            changes={str(task): ack.change for task, ack in pending.acks.items() if ack.change is not None},
-        )
+        draft = _draft(pending, metadata, output, self._history.layout.metadata(pending.id))
         try:
             # Any other error leaves the outcome unknown, and ends the term.
             ref = self._history.perform(self._store.publish(draft))
@@ -286,7 +280,7 @@ class Checkpointer:
             return
         self._uploads.completed(ref, metadata, pending.slowest_upload_ms)
         self._materializer.completed(upload, draft.changes)
-        self._coordinator.statistics.metadata_bytes = len(data)
+        self._coordinator.statistics.metadata_bytes = len(draft.metadata)
         self._ownership.snapshot = metadata
         dropped = [old.id for old in before if old not in self._store.entry.retained]
         # Its output may be visible only from now on.
@@ -311,7 +305,7 @@ class Checkpointer:
         """
         path = f"{folder}/_metadata"
         try:
-            metadata = self._metadata(pending, upload)
+            metadata = self._metadata(pending, upload, OutputParts(self._store.ledger.carried_by(pending.epoch)))
             data = encode(metadata)
             self._history.storage.put(path, data)
         except StorageError as error:
@@ -344,7 +338,7 @@ class Checkpointer:
         self._uploads.forget(checkpoint_id)
         self._act(self._coordinator.publish_failed(checkpoint_id, self._now(), str(error)))
 
-    def _metadata(self, pending: PendingCheckpoint, upload: PendingUpload) -> CheckpointMetadata:
+    def _metadata(self, pending: PendingCheckpoint, upload: PendingUpload, output: OutputParts) -> CheckpointMetadata:
         return build_metadata(
             pending,
             upload,
@@ -352,13 +346,27 @@ class Checkpointer:
             before=self._ownership.snapshot,
             lineage=self._store.entry.lineage,
             term=self._store.term,
-            committables=self._store.ledger.carried_by(pending.epoch),
+            output=output,
             storage=self._history.storage,
             now=self._now(),
+            shares=self._ownership.shares(pending.request),
         )
 
     def clean(self) -> None:
         self._cleaning.clean(self._coordinator.in_flight())
+
+
+def _draft(pending: PendingCheckpoint, metadata: CheckpointMetadata, output: OutputParts, path: str) -> Draft:
+    data = encode(metadata)
+    return Draft(
+        id=pending.id,
+        epoch=pending.epoch,
+        metadata=data,
+        checksum=checksum_in(data),
+        contents=contents_of(path, metadata, staged_by, output.objects),
+        changes={str(task): ack.change for task, ack in pending.acks.items() if ack.change is not None},
+        objects=output.new,
+    )
 
 
 def _cadence(config: CheckpointConfig) -> Cadence:

@@ -23,7 +23,8 @@ from enum import IntEnum
 from typing import Any, Protocol
 
 from tidegate.checkpoint.log import ClaimLost
-from tidegate.core.errors import TidegateError, with_help
+from tidegate.core.errors import EpochFailed, PreconditionFailed, TidegateError, with_help
+from tidegate.runtime.driver.failover import without_java
 
 log = logging.getLogger("tidegate")
 
@@ -106,6 +107,9 @@ class Ending:
             signal.signal(signal.SIGINT, self.second_sigint)
         log.info("%s: the job stops, within %g s", signal.Signals(number).name, self.within_s)
         self._asked.set()
+        # If the signal has ended the JVM as well, every call of it fails. `wait` says so once; the gateway would print a
+        # traceback for each.
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)
         self.run.stop_within(self.within_s * _FOR_OUTPUT)
         self._stopper = threading.Thread(target=self._stop, name="tidegate-stop", daemon=True)
         self._stopper.start()
@@ -118,11 +122,18 @@ class Ending:
         except ClaimLost as error:
             self.problem = f"{error.code}: {with_help(error)}"
             return ExitCode.TAKEN_OVER
-        except TidegateError as error:
-            self.problem = f"{error.code}: {with_help(error)}"
-            return ExitCode.FAILED
         except Exception as error:
-            self.problem = f"{type(error).__name__}: {error}"
+            if self._asked.is_set() and _is_of_gateway(error):
+                self.problem = (
+                    "The signal has also ended Spark's JVM, so the job could not take its last checkpoint. Its next start "
+                    "continues from the last completed one. Send the signal to the driver alone."
+                )
+                return ExitCode.TOO_LATE
+            if isinstance(error, TidegateError):
+                self.problem = f"{error.code}: {with_help(error)}"
+                return ExitCode.FAILED
+            log.debug("the job failed", exc_info=error)
+            self.problem = f"{type(error).__name__}: {without_java(str(error))}"
             return ExitCode.FAILED
         finally:
             self._ended.set()
@@ -137,6 +148,10 @@ class Ending:
                 self.path = self.run.stop_with_savepoint()
             else:
                 self.run.stop()
+        except PreconditionFailed as error:
+            # A run that closes its windows at the end of its input ends with its last checkpoint, and soon.
+            log.warning("the job ends without a savepoint: %s", error)
+            self.run.stop()
         except Exception:
             pass  # `wait` reports the same
 
@@ -145,3 +160,15 @@ class Ending:
             left = self.run.left_behind or "its next start continues from the last completed checkpoint"
             log.error("the job did not stop within %g s; %s", self.within_s, left)
             self.give_up(ExitCode.TOO_LATE)
+
+
+def _is_of_gateway(error: BaseException) -> bool:
+    """Whether the JVM of Spark is gone."""
+    if isinstance(error, TidegateError):
+        return isinstance(error, EpochFailed) and error.session_ended
+    seen: BaseException | None = error
+    while seen is not None:
+        if type(seen).__module__.startswith("py4j."):
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return isinstance(error, ConnectionError)

@@ -33,6 +33,15 @@ class EpochAges:
         found = [at for epoch, at in self._ended.items() if after is None or epoch > after]
         return self._clock.now().since(found[0]) if found else 0
 
+    def oldest_at_ms(self, after: EpochId | None = None) -> int | None:
+        """Return when the oldest epoch after `after` ended, in milliseconds since 1970. None: there is none."""
+        found = [at for epoch, at in self._ended.items() if after is None or epoch > after]
+        return found[0].wall_ms if found else None
+
+    def rewind(self, reached: EpochId | None) -> None:
+        """Forget the epochs after `reached`: the job has returned to the checkpoint of that epoch. None: to its beginning."""
+        self._ended = {epoch: at for epoch, at in self._ended.items() if reached is not None and epoch <= reached}
+
 
 def _before(epoch: EpochId) -> EpochId:
     return EpochId(epoch.term, epoch.number - 1)

@@ -15,9 +15,9 @@ from tidegate.core.times import MIN_WATERMARK
 from tidegate.graph.levels import Edge
 from tidegate.graph.model import Source
 from tidegate.graph.schema import DataType
-from tidegate.runtime.exchange.assignment import TaskAssignment
 from tidegate.runtime.exchange.channel import PACKED_TYPES
 from tidegate.runtime.exchange.sql_rows import flat_name, is_flat, struct_name
+from tidegate.runtime.exchange.task_parts import PackedAssignment
 from tidegate.runtime.placement.anchor import Anchor
 from tidegate.state.key_groups import key_group_sql, slot_sql
 
@@ -175,14 +175,15 @@ def _types(edges: Sequence[Edge], packed: bool) -> dict[str, str]:
     return {"kg": "int", "edge": "int", **{struct_name(edge): _struct_ddl(edge) for edge in edges}}
 
 
-def source_tasks(batch: DataFrame, assignment: TaskAssignment) -> DataFrame:
+def source_tasks(batch: DataFrame, assignment: PackedAssignment) -> DataFrame:
     """The source stage where Python functions come before the first shuffle."""
     return batch.mapInArrow(_runner("run_source_stage", assignment), _PACKED_DDL)
 
 
-def level(rows: DataFrame, anchor: Anchor, assignment: TaskAssignment) -> DataFrame:
+def level(rows: DataFrame, anchor: Anchor, assignment: PackedAssignment) -> DataFrame:
     """Add one level over the rows that the previous one sent."""
-    return anchor.join(rows).mapInArrow(_runner("run_level", assignment), _PACKED_DDL if assignment.salts else LAST)
+    columns = _PACKED_DDL if assignment.shared.salts else LAST
+    return anchor.join(rows).mapInArrow(_runner("run_level", assignment), columns)
 
 
 @contextmanager
@@ -212,15 +213,18 @@ def _ddl(type: DataType) -> str:
     return type.without_nullability().ddl()
 
 
-def _runner(entry: str, assignment: TaskAssignment) -> Callable[[Iterable[Any]], Iterator[Any]]:
+def _runner(entry: str, assignment: PackedAssignment) -> Callable[[Iterable[Any]], Iterator[Any]]:
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext  # noqa: PLC0415 in the worker
 
         from tidegate.runtime.task import run_level as task  # noqa: PLC0415 in the worker
+        from tidegate.runtime.task.background_upload import range_reader  # noqa: PLC0415 in the worker
 
         context = TaskContext.get()
         assert context is not None
-        yield from getattr(task, entry)(assignment, context.partitionId(), context.taskAttemptId(), batches)
+        partition = context.partitionId()
+        own = assignment.open(partition, range_reader(assignment.shared.archive))
+        yield from getattr(task, entry)(own, partition, context.taskAttemptId(), batches)
 
     return run
 

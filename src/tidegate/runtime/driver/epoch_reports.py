@@ -75,8 +75,8 @@ def commit_requests(acks: Iterable[TaskAck], lineage: Lineage, epoch: EpochId) -
 
 
 class EpochReports(deque[EpochReport]):
-    """Keeps only figures: neither the rows that sinks prepared nor the files of state, and a single table of hosts
-    as long as it does not change.
+    """Keeps only figures: neither the rows that sinks prepared, nor the files of state, nor what each task published, and a
+    single table of hosts as long as it does not change.
     """
 
     def __init__(self, most: int) -> None:
@@ -85,4 +85,4 @@ class EpochReports(deque[EpochReport]):
     def append(self, report: EpochReport) -> None:
         same = bool(self) and self[-1].hosts == report.hosts
         hosts = self[-1].hosts if same else report.hosts
-        super().append(replace(report, committables=(), uploads=(), acks=(), hosts=hosts))
+        super().append(replace(report, committables=(), uploads=(), published=(), acks=(), hosts=hosts))

@@ -10,7 +10,7 @@ import logging
 import time
 import uuid
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
@@ -23,6 +23,7 @@ from tidegate.connectors.kafka.errors import RecordUnreadable, RowUnwritable
 from tidegate.core.clock import SYSTEM_CLOCK
 from tidegate.core.errors import EpochFailed, RestoreError, StateError, UserCodeError
 from tidegate.core.faults import reach
+from tidegate.core.history import History
 from tidegate.core.ids import EpochId, HostId, Lineage, Slot, TaskId, Term, Uid
 from tidegate.core.times import EpochTime
 from tidegate.graph import state_ids
@@ -30,7 +31,7 @@ from tidegate.graph.levels import plan as plan_levels
 from tidegate.graph.model import Graph
 from tidegate.runtime.driver import epoch_frame, failover
 from tidegate.runtime.driver.clocks import Clocks
-from tidegate.runtime.driver.deadline import deadline, private_session
+from tidegate.runtime.driver.deadline import private_session
 from tidegate.runtime.driver.epoch_check import (
     Accepted,
     Expected,
@@ -41,17 +42,20 @@ from tidegate.runtime.driver.epoch_check import (
 )
 from tidegate.runtime.driver.epoch_phases import epoch_phases
 from tidegate.runtime.driver.epoch_reports import EpochReport, added_rows, commit_requests
+from tidegate.runtime.driver.epoch_watcher import EpochWatcher
 from tidegate.runtime.driver.failover import Counters, Fail, Interrupted, Repeat, Rewind
 from tidegate.runtime.driver.job_clock import JobClock
 from tidegate.runtime.driver.own_modules import ship_own_modules
 from tidegate.runtime.driver.pickling import pickled
 from tidegate.runtime.driver.processing_time import ProcessingClock
 from tidegate.runtime.driver.restore_work import homes, restore_work, trusting
+from tidegate.runtime.driver.sent_assignments import SentAssignments
 from tidegate.runtime.driver.settings import Settings
 from tidegate.runtime.driver.slot_placement import PlacedSlots, SlotPlacement
 from tidegate.runtime.exchange import user_code
 from tidegate.runtime.exchange.assignment import Archive, CheckpointWork, TaskAssignment
 from tidegate.runtime.exchange.program import exchange, programs
+from tidegate.runtime.exchange.progress_marks import SHARE_OF_LIMIT, MarkPlace
 from tidegate.runtime.placement.local_versions import LocalVersions
 from tidegate.runtime.sources.kafka_source import recognise
 from tidegate.state.version import VersionId, VersionRef
@@ -74,6 +78,8 @@ class Identity:
     archive: Archive | None = None
     """None: without checkpoints."""
     state_ids: Mapping[tuple[Uid, str], int] = field(default_factory=dict)
+    history: History | None = None
+    """The claims that the job's log contains: tasks that publish compare the markers in their target with it."""
 
     @classmethod
     def ephemeral(cls) -> Identity:
@@ -115,9 +121,11 @@ class EpochRunner:
         self._clock = JobClock(graph, self.plan, ProcessingClock())
         self.state_ids = state_ids.assign(identity.state_ids, declared(graph))
         ship_own_modules(importable=spark.conf.get("spark.executorEnv.PYTHONPATH", "") or "")
+        self._watcher = EpochWatcher(MarkPlace(graph.job, self.lineage, identity.archive, settings.local_dir))
         self._programs = [pickled(p) for p in programs(graph, self.plan, self.state_ids)]
         self._source_tasks = len(self.plan.levels[0].nodes) > len(graph.sources)
         self._placement = SlotPlacement(self._session, self.levels, LocalVersions(graph.job, self.lineage, {}))
+        self._sent = SentAssignments(graph.job, identity.archive)
 
     @property
     def epoch(self) -> EpochId:
@@ -248,13 +256,7 @@ class EpochRunner:
 
     def _rewind(self, reason: str) -> NoReturn:
         self.counters = failover.count(self.counters, Rewind(reason))
-        advice = (
-            "The job returns to its last checkpoint"
-            if self.identity.archive is not None
-            else "Without checkpoints the state of the job cannot be restored: run it with "
-            "checkpoint=tidegate.Checkpointing(dir=…, interval='10 s'), and start it again"
-        )
-        raise StateLost(f"{reason}. {advice}.")
+        raise StateLost(f"{reason.removesuffix('.')}. {_after_loss(self.identity.archive)}.")
 
     def _accept(self, epoch: _Epoch, check: Accepted) -> None:
         for ack in check.acks:
@@ -271,20 +273,20 @@ class EpochRunner:
         if epoch.batch is None:
             frame = epoch_frame.no_rows(self._session, edges, packed=self._source_tasks)
         elif self._source_tasks:
-            frame = epoch_frame.source_tasks(epoch.batch, self._assignment(epoch, placed, 0))
+            frame = epoch_frame.source_tasks(epoch.batch, self._sent.send(self._assignment(epoch, placed, 0), placed))
         else:
             salts, applied = placed.salts(1), epoch.time.applied_ms
             frame = epoch_frame.source_rows(epoch.batch, self.graph.sources, edges, salts, p, max_p, applied)
         for level in range(1, self.levels + 1):
-            frame = epoch_frame.level(frame, placed.anchor, self._assignment(epoch, placed, level))
+            frame = epoch_frame.level(
+                frame, placed.anchor, self._sent.send(self._assignment(epoch, placed, level), placed)
+            )
         return frame
 
     def _bounds(self, epoch: _Epoch, frame: DataFrame) -> AbstractContextManager[None]:
-        """The deadline of an epoch. An `only` epoch has none: it reads all rows, in the user's session."""
-        if epoch.only:
-            return nullcontext()
-        limit_ms = self.settings.restore_timeout_ms if epoch.restores else self.settings.epoch_timeout_ms
-        return deadline(frame.sparkSession, f"epoch {epoch.id}", limit_ms)
+        """Interrupts an epoch that makes no progress. An `only` epoch is not: it reads all rows, in the user's session."""
+        limit_ms = 0 if epoch.only else self.settings.epoch_timeout_ms
+        return self._watcher.watching(frame.sparkSession, epoch.id, limit_ms, restores=epoch.restores)
 
     def _assignment(self, epoch: _Epoch, placed: PlacedSlots, level: int) -> TaskAssignment:
         s = self.settings
@@ -317,6 +319,8 @@ class EpochRunner:
             time=epoch.time,
             wake=self._clock.wake(level, epoch.time, has_state),
             measuring=s.measuring,
+            history=self.identity.history if work.publishes else None,
+            mark_every_ms=0 if epoch.only else s.epoch_timeout_ms // SHARE_OF_LIMIT,
         )
 
     # -- placement ---------------------------------------------------------------------------------------------------
@@ -325,7 +329,7 @@ class EpochRunner:
         """Place every slot on the host of its version, unless they are already placed. If a host is unavailable longer than
         allowed, its versions are lost: raise `StateLost`.
         """
-        placed = self._placement.place(self._hosts(), self.settings)
+        placed = self._placement.place(self._hosts(), self.settings, self._watcher.place, self.term)
         if isinstance(placed, Rewind):
             self._rewind(placed.reason)
         return placed
@@ -340,6 +344,7 @@ class EpochRunner:
 
     def close(self, leave: bool = False) -> None:
         """The run ends gracefully: remove its local versions, or `leave` them to the next run, which may start with them."""
+        self._sent.discard()
         if self.versions:
             self._placement.remove_versions(self.graph.job, self.lineage, self.settings.local_dir, leave)
 
@@ -370,10 +375,10 @@ class EpochRunner:
         self.versions = {}
         self._clock.forget_timers()
 
-    def continue_under(self, term: Term) -> None:
+    def continue_under(self, term: Term, history: History | None = None) -> None:
         """Use the new term for epochs from now on: the job was claimed again."""
         self.term = term
-        self.identity = replace(self.identity, term=term)
+        self.identity = replace(self.identity, term=term, history=history)
 
     @property
     def clocks(self) -> Clocks:
@@ -397,10 +402,22 @@ class EpochRunner:
         self._clock.reset(clocks)
 
 
+def _after_loss(archive: Archive | None) -> str:
+    """Return what happens next, or what the user has to do."""
+    if archive is not None:
+        return "The job returns to its last checkpoint"
+    return (
+        "Without checkpoints the state of the job cannot be restored: run it with "
+        "checkpoint=tidegate.Checkpointing(dir=…, interval='10 s'), and start it again"
+    )
+
+
 def _of_task(epoch: EpochId, error: Exception) -> Exception:
     """Return what a task raised if no retry can help: a record that cannot be decoded, a row that cannot be encoded. Else a
     failed epoch. When the epoch is repeated, the driver's reader decides whether rows that a task did not find are lost."""
     ours = recognise(error)
     if isinstance(ours, RecordUnreadable | RowUnwritable):
         return ours
-    return EpochFailed(f"A task of epoch {epoch} failed in tidegate itself, or in a sink: {error}")
+    log.debug("a task of epoch %s failed", epoch, exc_info=error)
+    reason = failover.without_java(str(error))
+    return EpochFailed(f"A task of epoch {epoch} failed in tidegate itself, or in a sink: {reason}")

@@ -54,10 +54,8 @@ class EpochTrigger:
                 return cls()
             case "available-now" | "availableNow":
                 return cls(available_now=True)
-            case int() | float():
-                raise GraphError(f"trigger={given!r} has no unit. Write '5 s', '500 ms' or 'available-now'.")
             case interval:
-                return cls(interval_s=duration_ms(interval) / 1000)
+                return cls(interval_s=_interval_ms(interval) / 1000)
 
     def start(self, spark: SparkSession, writer: DataStreamWriter) -> StreamingQuery:
         if self.available_now:
@@ -79,3 +77,10 @@ class EpochTrigger:
                 spark.conf.unset(_POLLING_DELAY)
             else:
                 spark.conf.set(_POLLING_DELAY, before)
+
+
+def _interval_ms(given: Any) -> int:
+    try:
+        return duration_ms(given)
+    except ValueError as error:
+        raise GraphError(f"trigger={error}, or 'available-now'.") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -140,6 +141,15 @@ def first_line(error: BaseException) -> str:
     if causes and lines[0].startswith("An error occurred while calling"):
         return causes[-1][:500]
     return lines[0][:500]
+
+
+_JAVA_STACK = re.compile(r"^(?:\s*(?:at \S+\(.*\)|\.\.\. \d+ more)|Driver stacktrace:)\n?", re.MULTILINE)
+
+
+def without_java(text: str) -> str:
+    """Return the text of an error of Spark without the stack of the JVM, which says where Spark noticed it."""
+    shown = _JAVA_STACK.sub("", text.partition("JVM stacktrace:")[0])
+    return re.sub(r"\n{2,}", "\n", shown).strip()
 
 
 def _task(ack: TaskAck) -> TaskId:

@@ -1,10 +1,12 @@
-"""What Ctrl-C, or the button that interrupts a cell, does to calls that start a job or wait for one.
+"""What Ctrl-C, or the button that interrupts a cell, does to calls that start a job or wait for one, and what SIGTERM does to
+the processes that they start.
 
-Python delivers SIGINT to the main thread, and only that thread may install handlers: in other threads nothing here has an effect.
+Python delivers signals to the main thread, and only that thread may install handlers: in other threads interrupts act as before.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -58,3 +60,31 @@ def interrupts_spare_spark() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+_starters: set[int] = set()
+"""Threads whose child processes ignore SIGTERM."""
+
+
+def _in_child() -> None:
+    if threading.get_ident() in _starters:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+# Called in the child, between fork and exec: what it ignores stays ignored. `subprocess` calls it for processes that are
+# started with a `preexec_fn`, as PySpark starts its JVM. The handlers of this process are never touched.
+os.register_at_fork(after_in_child=_in_child)
+
+
+@contextmanager
+def children_ignore_sigterm() -> Iterator[None]:
+    """The JVM that this thread starts within the block ignores SIGTERM, as PySpark has it ignore SIGINT. A supervisor that ends a
+    whole process group would otherwise end the JVM first, with which the driver takes its last checkpoint. The JVM ends with
+    the driver all the same: its input is a pipe to it. A SIGTERM to the driver itself acts as before.
+    """
+    thread = threading.get_ident()
+    _starters.add(thread)
+    try:
+        yield
+    finally:
+        _starters.discard(thread)

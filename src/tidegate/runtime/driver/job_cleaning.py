@@ -32,22 +32,51 @@ class JobCleaning:
         self._sweeps = max(self._sweeps, checkpoints + self._cleaner.is_sweeping)
 
     def clean(self, in_flight: InFlight) -> None:
-        """Delete the files of dropped checkpoints, stored acknowledgements of those that ended, and what may be left over."""
-        try:
-            self._history.perform(self._cleaner.clean(in_flight))
-            if acks := self._history.perform(self._acks.settled(in_flight.lowest_id)):
-                self._history.storage.delete(acks)
-            if self._sweeps or self._cleaner.wants_sweep:
-                self._history.perform(self._cleaner.sweep(in_flight))
-                self._sweeps = max(0, self._sweeps - (not self._cleaner.is_sweeping))
-            self._warn_of_lists()
-            if self._history.perform(self._cleaner.dispose()):
-                log.info("a savepoint that the job had claimed is deleted: newer checkpoints replace it")
-        except Exception as error:
-            # Whatever the error: the job is correct without cleaning up, and would fail here again after every restart.
-            known = isinstance(error, TidegateError)
-            log.warning("clean-up was skipped, files are kept until the next one: %s", error, exc_info=not known)
+        """Delete old folders of the log, the files of dropped checkpoints, stored acknowledgements of those that ended, what may
+        be left over, and claimed savepoints.
+
+        Each part is tried by itself: what stops one of them after every checkpoint, as an unreadable pin does, must not stop the
+        others. The log in particular would grow until its directory is full.
+        """
+        parts = (
+            self._trim_log,
+            lambda: self._clean_dropped(in_flight),
+            lambda: self._delete_acks(in_flight),
+            lambda: self._sweep(in_flight),
+            self._dispose,
+        )
+        problems: dict[str, Exception] = {}
+        for part in parts:
+            try:
+                part()
+            except Exception as error:
+                # Whatever the error: the job is correct without cleaning up, and would fail here again after every restart.
+                problems.setdefault(str(error), error)
+        for problem in problems.values():
+            trace = None if isinstance(problem, TidegateError) else problem
+            log.warning("clean-up was skipped, files are kept until the next one: %s", problem, exc_info=trace)
+        if problems:
             self.expect_leftovers()
+
+    def _trim_log(self) -> None:
+        self._history.perform(self._cleaner.trim_log())
+
+    def _clean_dropped(self, in_flight: InFlight) -> None:
+        self._history.perform(self._cleaner.clean(in_flight))
+
+    def _delete_acks(self, in_flight: InFlight) -> None:
+        if acks := self._history.perform(self._acks.settled(in_flight.lowest_id)):
+            self._history.storage.delete(acks)
+
+    def _sweep(self, in_flight: InFlight) -> None:
+        if self._sweeps or self._cleaner.wants_sweep:
+            self._history.perform(self._cleaner.sweep(in_flight))
+            self._sweeps = max(0, self._sweeps - (not self._cleaner.is_sweeping))
+        self._warn_of_lists()
+
+    def _dispose(self) -> None:
+        if self._history.perform(self._cleaner.dispose()):
+            log.info("a savepoint that the job had claimed is deleted: newer checkpoints replace it")
 
     def _warn_of_lists(self) -> None:
         for path in sorted(self._cleaner.unreadable - self._warned):

@@ -41,11 +41,20 @@ class JobDescription:
     """Sinks whose output is published by tasks."""
     listening: frozenset[int] = frozenset()
     """Levels with functions that are told what became of checkpoints."""
+    dropped_states: frozenset[tuple[str, str]] = frozenset()
+    """Uid and name of states that the user drops. Those that the job declares are not dropped."""
+    sink_levels: frozenset[int] = frozenset()
+    """Levels whose tasks write to sinks."""
 
     def at(self, parallelism: int) -> JobDescription:
         """Describe the same job with another parallelism."""
         operators = tuple(replace(each, parallelism=parallelism) for each in self.operators)
         return replace(self, parallelism=parallelism, operators=operators)
+
+    @property
+    def sink_tasks(self) -> int:
+        """Return the number of tasks that write to sinks."""
+        return len(self.sink_levels) * self.parallelism
 
     @property
     def tasks(self) -> list[TaskId]:

@@ -31,6 +31,7 @@ from tidegate.events.event import (
 )
 from tidegate.events.listener import JobListener
 from tidegate.runtime.driver.epoch_reports import EpochReport
+from tidegate.runtime.driver.run_report import FailureLine
 from tidegate.runtime.exchange.messages import TaskAck
 
 
@@ -113,6 +114,19 @@ class JobEvents:
                 can_restart=can_restart,
                 checkpoint_id=checkpoint_id or None,
                 delay_ms=delay_ms,
+            )
+        )
+
+    def driver_lost(self, lost: FailureLine, checkpoint_id: int | None) -> None:
+        """The driver before this one ended without a word, and the run continues from this checkpoint."""
+        self._bus.emit(
+            JobFailureEvent(
+                job=self._job,
+                at_ms=lost.at_ms,
+                kind=lost.kind,
+                message=lost.message,
+                can_restart=True,
+                checkpoint_id=checkpoint_id,
             )
         )
 

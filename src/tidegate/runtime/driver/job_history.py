@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import socket
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from tidegate.checkpoint import pins
-from tidegate.checkpoint.claim import claim
+from tidegate.checkpoint.claim import check_location, claim
+from tidegate.checkpoint.contents import contents_of, with_output
 from tidegate.checkpoint.effects import Steps, perform
 from tidegate.checkpoint.entry import CheckpointRef, Entry, Signature
+from tidegate.checkpoint.foreign_output import Markers, foreign_output
 from tidegate.checkpoint.layout import JobLayout, committed_record
 from tidegate.checkpoint.log import newest
 from tidegate.checkpoint.metadata import CheckpointMetadata, SnapshotKind, decode
 from tidegate.checkpoint.metadata.errors import MetadataError
-from tidegate.checkpoint.start import Start
+from tidegate.checkpoint.start import Start, is_copy
 from tidegate.checkpoint.takeover import check_unclaimed, take_over
 from tidegate.config.checkpoint_config import CheckpointConfig
 from tidegate.core.clock import SYSTEM_CLOCK, Clock
 from tidegate.core.errors import RestoreError
-from tidegate.core.ids import Lineage
+from tidegate.core.history import last_of_terms
+from tidegate.core.ids import EpochId, Lineage, Uid
 from tidegate.core.processes import has_died, this_process
+from tidegate.savepoint.renames import DeclaredNames, carried_over
 from tidegate.savepoint.restore_compatibility import translated
 from tidegate.storage import (
     Nonce,
@@ -35,6 +40,7 @@ from tidegate.storage import (
     decode_segment,
     new_nonce,
 )
+from tidegate.storage.place import place_of
 from tidegate.storage.routed import is_absolute
 
 log = logging.getLogger("tidegate")
@@ -96,7 +102,8 @@ class Signer:
         """Sign a new entry, when the outcome of earlier ones is unknown."""
         nonce = new_nonce()
         self.unsettled = {*self.unsettled, nonce}
-        return Signature(nonce, f"{socket.gethostname()} (process {os.getpid()})", self._clock.now().wall_ms)
+        owner = f"{socket.gethostname()} (process {os.getpid()})"
+        return Signature(nonce, owner, self._clock.now().wall_ms, random_bits=secrets.randbits(32))
 
 
 @dataclass(frozen=True)
@@ -109,9 +116,16 @@ class JobHistory:
     uids: Mapping[str, str] = field(default_factory=dict)
     """Uids of snapshots and the job's current names for them."""
     clock: Clock = SYSTEM_CLOCK
+    names: DeclaredNames = field(default_factory=DeclaredNames)
+    """The names that the job declares."""
 
     def perform(self, steps: Steps[T]) -> T:
         return perform(steps, self.storage)
+
+    def has_checkpoints(self) -> bool:
+        """Whether a run of this job has ever completed a checkpoint."""
+        found = self.perform(newest(self.layout))
+        return found is not None and found.last_id > 0
 
     def peek(self, source: CheckpointRef | None) -> CheckpointMetadata | None:
         """Return the snapshot that a start would begin from, in the job's uids, as far as it can
@@ -126,26 +140,52 @@ class JobHistory:
         except (StorageError, MetadataError):
             return None  # The claim reads it again, and reports what is wrong with it.
 
+    @property
+    def location(self) -> str:
+        """Where the job's directory is, by a name that does not depend on the spelling of its address."""
+        return f"{place_of(self.storage.url)}/{self.layout.root}"
+
+    def check_location(self, fresh: bool, accepts_move: bool) -> None:
+        """Raise `DirectoryMoved` if the job's last run used its directory elsewhere."""
+        self.perform(check_location(self.layout, Start(fresh=fresh, location=self.location, accepts_move=accepts_move)))
+
+    def foreign_output(
+        self,
+        markers: Callable[[Lineage], Markers],
+        source: CheckpointRef | None = None,
+        carried: Iterable[EpochId] = (),
+    ) -> dict[Uid, tuple[EpochId, ...]]:
+        """Return the output in targets that the job's log does not know, by sink."""
+        return self.perform(foreign_output(self.layout, markers, source, carried))
+
     def snapshot_in(self, data: bytes) -> CheckpointMetadata:
-        return translated(decode(data), self.uids)
+        return carried_over(translated(decode(data), self.uids), self.names)
 
     def check_origin(
-        self, source: CheckpointRef, snapshot: CheckpointMetadata, fresh: bool, claim: bool = False
+        self,
+        source: CheckpointRef,
+        snapshot: CheckpointMetadata,
+        fresh: bool,
+        claim: bool = False,
+        accepts_move: bool = False,
     ) -> None:
         """Warn if the job starts another line of history from a snapshot whose output may not be published: the output
         still belongs to the job that took the snapshot. Raises `UnpublishedOutput` if the configuration forbids that,
         and always with `claim`: this job would delete the only snapshot from which the other one can publish.
         """
-        if not snapshot.committables:
+        if not snapshot.waiting_count:
             return
         found = self.perform(newest(self.layout))
         if found is not None and found.lineage == snapshot.lineage:
             newest_one = found.base is not None and found.base.metadata == source.metadata
-            if newest_one or not fresh:
+            # In a copy of the directory, a new line of history leaves that to the original.
+            copied = is_copy(found, Start(location=self.location, accepts_move=accepts_move))
+            if not fresh or (newest_one and not copied):
                 return  # The snapshot is the job's own: the job publishes the output it carries.
         if self._has(committed_name(source, JobLayout(snapshot.job), snapshot)):
             return
-        epochs = len({committable.epoch for committable in snapshot.committables})
+        contents = self.perform(with_output(contents_of(source.metadata, snapshot, lambda committable: ())))
+        epochs = len({committable.epoch for committable in contents.committables})
         unpublished = UnpublishedOutput(snapshot.job, source.metadata, epochs, claim)
         if self.config.refuse_unpublished or claim:
             raise unpublished
@@ -210,7 +250,7 @@ class JobHistory:
             return self.perform(
                 claim(
                     layout=self.layout,
-                    start=start,
+                    start=replace(start, location=self.location),
                     sign=signer.sign,
                     new_lineage=lambda: Lineage(uuid.uuid4().hex),
                     patience_ms=PATIENCE_MS,
@@ -225,6 +265,12 @@ class JobHistory:
             if pin is not None and pin.placed_now:
                 self.unpin(pin)
             raise
+
+
+def carried_epochs(storage: Storage, ref: CheckpointRef, snapshot: CheckpointMetadata) -> tuple[EpochId, ...]:
+    """Return the last epoch of each term whose output a snapshot carries, of its own line of history."""
+    contents = perform(with_output(contents_of(ref.metadata, snapshot, lambda committable: ())), storage)
+    return last_of_terms(each.epoch for each in contents.committables if each.lineage == snapshot.lineage)
 
 
 def is_foreign(ref: CheckpointRef, snapshot: CheckpointMetadata) -> bool:

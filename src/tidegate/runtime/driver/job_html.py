@@ -8,6 +8,7 @@ from html import escape
 from tidegate.checkpoint.statistics import StatisticsReport
 from tidegate.core.durations import show_ms
 from tidegate.core.redaction import redacted
+from tidegate.runtime.driver.health import Tone, answers, end_text
 from tidegate.runtime.driver.run_report import EpochLine, FailureLine, RunReport, SinkLine
 
 _COLOURS = {"RUNNING": "#1a7f37", "RESTARTING": "#9a6700", "CANCELLING": "#9a6700", "FAILED": "#cf222e"}
@@ -19,6 +20,7 @@ _CELL = "padding:2px 16px 2px 0;text-align:left;vertical-align:top;background:no
 def job_html(report: RunReport) -> str:
     now_ms = report.written_ms
     rows = [
+        *_answers(report, now_ms),
         *_epochs(report.epochs),
         *_times(report.watermark_ms, now_ms),
         ("Checkpoints", _checkpoints(report.checkpoints, now_ms)),
@@ -31,15 +33,23 @@ def job_html(report: RunReport) -> str:
     up = _ago((report.ended_ms or now_ms) - report.started_ms)
     return (
         f'<div style="border:{_LINE};border-radius:6px;padding:8px 12px;max-width:60em;font-variant-numeric:tabular-nums">'
-        f"<div><strong>{escape(report.job)}</strong> {_badge(report.status)} up {up}, restarts {report.restarts}</div>"
+        f"<div><strong>{escape(report.job)}</strong> {_badge(report)} up {up}, restarts {report.restarts}</div>"
         f'<table style="border-collapse:collapse;margin:6px 0 0">{cells}</table></div>'
     )
 
 
-def _badge(status: str) -> str:
-    colour = _COLOURS.get(status, "#57606a")
+def _badge(report: RunReport) -> str:
+    colour = _COLOURS.get(report.status, "#57606a")
     style = f"background:{colour};color:#fff;border-radius:4px;padding:1px 8px;font-size:90%"
-    return f'<span style="{style}">{escape(status)}</span>'
+    return f'<span style="{style}">{escape(end_text(report) or report.status)}</span>'
+
+
+def _answers(report: RunReport, now_ms: int) -> Iterator[tuple[str, str]]:
+    """Whether the job is healthy, and whether it keeps up; the rows below say the rest."""
+    for each in answers(report, now_ms)[:2]:
+        age = "" if each.at_ms is None else f" {_ago(max(0, now_ms - each.at_ms))} ago"
+        text = f"{each.answer}{', ' if each.detail else ''}{each.detail}{age}"
+        yield each.question, _warn(text) if each.tone in (Tone.BAD, Tone.WARN) else escape(redacted(text))
 
 
 def _epochs(epochs: Sequence[EpochLine]) -> Iterator[tuple[str, str]]:

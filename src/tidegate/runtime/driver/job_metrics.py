@@ -27,14 +27,15 @@ from tidegate.metrics.state_access import MEASURED, MEASURED_TOTAL, QUANTILES, S
 from tidegate.runtime.driver.async_metrics import AsyncMetrics
 from tidegate.runtime.driver.epoch_ages import EpochAges
 from tidegate.runtime.driver.epoch_reports import EpochReport, added_rows
+from tidegate.runtime.driver.epoch_times import EpochTimes
 from tidegate.runtime.driver.failover import Counters, RepeatCause
 from tidegate.runtime.driver.hot_keys import HotKeyTable
-from tidegate.runtime.driver.run_report import TaskLine
+from tidegate.runtime.driver.run_report import StateSizeLine, TaskLine
 from tidegate.runtime.driver.sink_metrics import sink_samples
 from tidegate.runtime.driver.span_metrics import SpanMetrics
 from tidegate.runtime.driver.status_times import StatusTimes
 from tidegate.runtime.driver.storage_metrics import Transferred, added, checkpoint_samples, storage_samples
-from tidegate.runtime.driver.task_figures import AccessTotals, TaskFigures
+from tidegate.runtime.driver.task_figures import AccessTotals, TaskFigures, sizes_of_states
 from tidegate.runtime.exchange.messages import TaskAck
 
 STATUSES = ("INITIALIZING", "RUNNING", "RESTARTING", "CANCELLING", "CANCELED", "FINISHED", "FAILED")
@@ -120,11 +121,10 @@ class JobMetrics:
         self._source_rows: Mapping[str, int] = {}
         self._fetch_lag_ms: Mapping[str, int] = {}
         self._storage: Transferred = {}
-        self._started = self._last_ended = clock.now()
+        self._started = clock.now()
         self._last: EpochReport | None = None
         self._epochs = 0
-        self._period_ms = 0
-        """From the end of the epoch before the last one to the end of the last one; 0 before there are two."""
+        self.times = EpochTimes(clock)
         self.operators: Mapping[str, tuple[int, int]] = {}
         """Rows in and out of the run so far, by operator."""
         self._tasks: dict[TaskId, TaskFigures] = {}
@@ -150,9 +150,7 @@ class JobMetrics:
         self.operators = added_rows((self.operators, report.operators))
         self._hot_keys.add(report.operators, acks)
         self._accesses.add(each for ack in acks for each in ack.metrics.states)
-        now = self._clock.now()
-        self._period_ms = now.since(self._last_ended) if self._epochs else 0
-        self._last_ended = now
+        self.times.ended()
         self._epochs += 1
         self._last = report
 
@@ -170,8 +168,11 @@ class JobMetrics:
         self._source_rows = rows
 
     def restored(self, acks: Iterable[TaskAck]) -> None:
-        """Add what tasks measured while they restored their state, in an epoch that is none of the job's."""
+        """Add what tasks measured while they restored their state, in an epoch that is none of the job's: it has no rows, so the
+        tasks are idle after it."""
         self._add(acks)
+        for figures in self._tasks.values():
+            figures.rests = True
 
     def _add(self, acks: Iterable[TaskAck]) -> None:
         for ack in acks:
@@ -194,7 +195,12 @@ class JobMetrics:
     def tasks(self) -> tuple[TaskLine, ...]:
         """Every task of the last epoch, with its totals."""
         found = [(task, figures) for task, figures in list(self._tasks.items()) if figures.seen >= self._epochs]
-        return tuple(figures.line(task, self._period_ms) for task, figures in sorted(found, key=lambda each: each[0]))
+        period_ms = self.times.period_ms()
+        return tuple(figures.line(task, period_ms) for task, figures in sorted(found, key=lambda each: each[0]))
+
+    def states(self) -> tuple[StateSizeLine, ...]:
+        """The size of every state, the largest first."""
+        return sizes_of_states(dict(self._tasks))
 
     def batch_held(self, sink: Uid) -> None:
         """A batch waits for a sink."""
@@ -306,7 +312,8 @@ class JobMetrics:
 
     def _of_tasks(self) -> Iterator[Sample]:
         last, epochs = self._last, self._epochs
-        seconds = 1.0 if last is None else max(1, last.duration_ms) / 1000
+        seconds = self._last_seconds()
+        period_ms = self.times.period_ms()
         for task, figures in list(self._tasks.items()):
             labels = {"task": str(task)}
             yield from (Sample(metric, getattr(figures, field), labels) for metric, field in _TASK_TOTALS)
@@ -326,7 +333,11 @@ class JobMetrics:
                 if value := getattr(figures.metrics.resources, field):
                     yield Sample(metric, value, labels)
             if figures.is_measured:
-                yield from _measured(figures, labels, self._period_ms)
+                yield from _measured(figures, labels, period_ms)
+
+    def _last_seconds(self) -> float:
+        """The time that rows of the last epoch are rates of."""
+        return 1.0 if self._last is None else max(1, self._last.duration_ms, self.times.period_ms()) / 1000
 
     def _of_watermarks(self, last: EpochReport, labels: dict[str, str]) -> Iterator[Sample]:
         if last.input_watermark_ms > MIN_WATERMARK:
@@ -343,12 +354,14 @@ class JobMetrics:
         timers: Counter[str] = Counter()
         for figures in list(self._tasks.values()):
             timers.update(figures.pending_timers)
+        for each in self.states():
+            yield Sample(catalog.ESTIMATED_STATE_SIZE, each.bytes, {"operator": each.operator, "state": each.state})
         yield from (Sample(catalog.PENDING_TIMERS, count, {"operator": name}) for name, count in timers.items())
         for name, keys in self.hot_keys.items():
             # Only the share: a key is data of the user's.
             yield Sample(catalog.HOT_KEY_SHARE, keys[0][1] if keys else 0.0, {"operator": name})
         if self._last is not None:
-            seconds = max(1, self._last.duration_ms) / 1000
+            seconds = self._last_seconds()
             for name in self.operators:  # Also those that the last epoch had no rows for.
                 rows_in, rows_out = self._last.operators.get(name, (0, 0))
                 yield Sample(catalog.RECORDS_IN_RATE, rows_in / seconds, {"operator": name})

@@ -18,6 +18,7 @@ from tidegate.metrics.metric import Sample
 from tidegate.runtime.driver.autoscaling import Autoscaler
 from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
 from tidegate.runtime.driver.epoch_reports import EpochReport, EpochReports
+from tidegate.runtime.driver.failure_response import Failure
 from tidegate.runtime.driver.interrupts import interrupts_spare_spark
 from tidegate.runtime.driver.observed_run import ObservedRun
 from tidegate.runtime.driver.rescale_history import Rescale
@@ -26,7 +27,7 @@ from tidegate.runtime.driver.run_recorder import RunRecorder
 from tidegate.runtime.driver.run_report import RunReport
 from tidegate.runtime.driver.run_reporter import RunReporter
 from tidegate.runtime.driver.running_job import RunningJob
-from tidegate.runtime.driver.supervisor import Failure, Supervisor
+from tidegate.runtime.driver.supervisor import Supervisor
 from tidegate.savepoint.snapshot import CANONICAL, NATIVE
 from tidegate.storage import Storage
 
@@ -162,11 +163,11 @@ class JobRun(ObservedRun):
         """End the job with a savepoint, from which the next start continues, and return its path.
 
         With `drain` all event time passes first: timers fire and windows close, for a job that will not continue. If you do
-        restore from a drained savepoint, every row is late.
+        restore from a drained savepoint, every row is late. Without it, the call is refused (`PreconditionFailed`) while a run
+        with `trigger="available-now", drain=True` closes its windows at the end of its input.
         """
         self._checkpointed().check_target(target)
-        self._job.stop.savepoint = (target, _format(format))
-        self._job.stop.drain = drain
+        self._job.stop.end_with_savepoint(target, _format(format), drain=drain)
         self.stop()
         if self._supervisor.last_savepoint is None:
             raise PreconditionFailed(

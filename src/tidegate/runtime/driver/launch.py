@@ -17,12 +17,13 @@ from tidegate.checkpoint.operators import declared, describe
 from tidegate.checkpoint.retained import resolve
 from tidegate.checkpoint.start import Start
 from tidegate.checkpoint.statistics import CheckpointStatistics
-from tidegate.config.checkpoint_config import CheckpointConfig
-from tidegate.config.choices import ClaimMode
+from tidegate.config.choices import CheckpointingMode, ClaimMode
 from tidegate.config.declared.reporting import LOG_FORMAT
 from tidegate.config.file import shared_options
+from tidegate.connectors.outcome import ForeignOutput
 from tidegate.core.durations import duration_ms
-from tidegate.core.errors import PreconditionFailed
+from tidegate.core.errors import EpochFailed, PreconditionFailed
+from tidegate.core.ids import EpochId, Uid
 from tidegate.core.log_setup import speak
 from tidegate.core.times import MAX_WATERMARK
 from tidegate.events.listener import JobListener
@@ -32,6 +33,7 @@ from tidegate.graph.listening import listening_levels
 from tidegate.graph.model import Graph
 from tidegate.reporters.reporter import Reporter
 from tidegate.reporters.start import create_reporters
+from tidegate.runtime.driver.attempt_directory import remove_left_behind
 from tidegate.runtime.driver.autoscaling import Autoscaler
 from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
 from tidegate.runtime.driver.committers import Committers
@@ -41,29 +43,33 @@ from tidegate.runtime.driver.epoch_frame import combine
 from tidegate.runtime.driver.epoch_reports import EpochReport, EpochReports
 from tidegate.runtime.driver.epoch_runner import EpochRunner, Identity
 from tidegate.runtime.driver.epoch_trigger import EpochTrigger
-from tidegate.runtime.driver.interrupts import interrupts_wait
+from tidegate.runtime.driver.failure_response import kind_of
+from tidegate.runtime.driver.interrupts import Interrupt, interrupts_wait
 from tidegate.runtime.driver.job_description import JobDescription, task_sinks
 from tidegate.runtime.driver.job_events import JobEvents
-from tidegate.runtime.driver.job_history import JobHistory, Origin
+from tidegate.runtime.driver.job_history import JobHistory, Origin, carried_epochs
 from tidegate.runtime.driver.job_metrics import JobMetrics
 from tidegate.runtime.driver.job_run import JobRun
+from tidegate.runtime.driver.lost_driver import LostDriver
 from tidegate.runtime.driver.ownership import Ownership
 from tidegate.runtime.driver.progress import Progress
 from tidegate.runtime.driver.restore_point import plan_return
+from tidegate.runtime.driver.run_report import FailureLine
 from tidegate.runtime.driver.running_job import RunningJob
 from tidegate.runtime.driver.runs_here import RUNS_HERE
 from tidegate.runtime.driver.session import check_session
 from tidegate.runtime.driver.settings import Durability, Settings, check_outlives_driver, read_settings, within_memory
 from tidegate.runtime.driver.sink_threads import SinkThreads
 from tidegate.runtime.driver.stop_request import StopRequest
-from tidegate.runtime.driver.supervisor import kind_of
 from tidegate.runtime.sources.source_checks import check_sources
 from tidegate.runtime.sources.source_notes import check_claimed
 from tidegate.savepoint.compatibility import JobNow, VerdictKind
+from tidegate.savepoint.renames import DeclaredNames
 from tidegate.savepoint.restore_compatibility import shown
 from tidegate.savepoint.snapshot import location
 from tidegate.storage import RoutedStorage, Storage, open_storage, probe
 from tidegate.storage.open import is_object_store
+from tidegate.storage.probe import check_credentials
 
 log = logging.getLogger("tidegate")
 
@@ -98,6 +104,7 @@ def run_bounded(
     with _events(graph.job, [*listeners, *_reporters(graph, settings)]) as events:
         # Created before the rows: a committer checks its target, and may have to create it.
         committers = Committers(graph, None)
+        committers.check_targets(is_first=True)
         runner = EpochRunner(spark, graph, settings, Identity.ephemeral())
         events.status("RUNNING")
         try:
@@ -134,7 +141,8 @@ def start_job(
     """Start a job on streaming DataFrames and return immediately.
 
     Claims the job, checks that its latest checkpoint is compatible, and starts the query. Raises before any
-    epoch runs if one of these fails. An interrupt waits until the job has started, and then stops it: nothing is left behind.
+    epoch runs if one of these fails. An interrupt waits until the job has started, and then stops it: nothing is left behind. A
+    start that has failed is not tried again after it.
     It waits from the first question to Spark on, because PySpark's handler asks Spark to cancel jobs over the connection
     that it interrupted, and then both read the other's answer.
     """
@@ -148,7 +156,11 @@ def start_job(
         if durability is None or not durability.force:
             RUNS_HERE.make_way(graph.job, restart=restart)
         interrupt.check()
-        run = _start(session, graph, settings, durability, chosen, listeners)
+        try:
+            run = _start(session, graph, settings, durability, chosen, listeners, interrupt)
+        except EpochFailed:
+            interrupt.check()  # The start was not tried again because of it.
+            raise
         if interrupt.has_come:
             log.info("job %s was interrupted while it started, and stops", graph.job)
             run.stop()
@@ -158,11 +170,12 @@ def start_job(
 
 def _start(
     session: SparkSession, graph: Graph, settings: Settings, durability: Durability | None, chosen: EpochTrigger,
-    listeners: Sequence[JobListener],
+    listeners: Sequence[JobListener], interrupt: Interrupt,
 ) -> JobRun:  # fmt: skip
     reporters = _reporters(graph, settings)
     with _events(graph.job, [*listeners, *reporters]) as events:
-        launch = _Launch(spark=session, graph=graph, settings=settings, trigger=chosen, events=events)
+        stop = StopRequest(interrupted=lambda: interrupt.has_come)
+        launch = _Launch(spark=session, graph=graph, settings=settings, trigger=chosen, events=events, stop=stop)
         run = launch.ephemeral() if durability is None else launch.durable(durability)
         for reporter in reporters:
             reporter.watch(run.samples)
@@ -179,10 +192,12 @@ class _Launch:
     """The start of one run."""
 
     def __init__(
-        self, spark: SparkSession, graph: Graph, settings: Settings, trigger: EpochTrigger, events: JobEvents
-    ) -> None:
+        self, spark: SparkSession, graph: Graph, settings: Settings, trigger: EpochTrigger, events: JobEvents,
+        stop: StopRequest | None = None,
+    ) -> None:  # fmt: skip
         self._spark, self._graph, self._settings, self._trigger = spark, graph, settings, trigger
         self._events = events
+        self._stop = stop or StopRequest()
         self._progress = Progress(graph.job)
 
     def ephemeral(self) -> JobRun:
@@ -191,6 +206,7 @@ class _Launch:
         self._progress.begin()
         runner: EpochRunner | None = None
         try:
+            committers.check_targets(is_first=True)
             runner = EpochRunner(self._spark, self._graph, self._settings, Identity.ephemeral())
             return self._follow(
                 self._job(None, committers, runner, self._described(runner), None), "without checkpoints"
@@ -201,9 +217,12 @@ class _Launch:
 
     def durable(self, chosen: Durability) -> JobRun:
         archive = chosen.archive
-        storage = RoutedStorage(open_storage(archive.url, **archive.options), archive.options)
+        opened = open_storage(archive.url, **archive.options)
+        check_credentials(opened)
+        storage = RoutedStorage(opened, archive.options)
         committers = Committers(self._graph, storage)
         self._progress.begin()
+        lost = LostDriver.before(storage, JobLayout(self._graph.job), force=chosen.force)
         owned = self._claim(chosen, storage, committers)
         before = owned.snapshot
         if before is not None and before.parallelism != self._settings.parallelism:
@@ -212,10 +231,13 @@ class _Launch:
         runner: EpochRunner | None = None
         try:
             runner = EpochRunner(self._spark, self._graph, self._settings, _identity(owned, chosen))
-            described = self._described(runner, chosen.checkpoints)
+            described = self._described(runner, chosen)
             statistics = CheckpointStatistics(directory=location(storage.url), on_ended=self._events.checkpoint)
             loop = CheckpointLoop(owned, described, SinkThreads(committers.committers, storage), statistics)
-            return self._follow(self._job(chosen, committers, runner, described, loop), _origin(before))
+            job = self._job(chosen, committers, runner, described, loop)
+            if lost is not None:
+                job.lost_driver = self._tell_of(lost, before)
+            return self._follow(job, _origin(before))
         except BaseException:
             if loop is None:
                 owned.stop()
@@ -223,6 +245,12 @@ class _Launch:
                 loop.leave()
             _release(committers, runner)
             raise
+
+    def _tell_of(self, lost: LostDriver, snapshot: CheckpointMetadata | None) -> FailureLine:
+        checkpoint_id = None if snapshot is None else snapshot.checkpoint_id
+        line = lost.failure(checkpoint_id)
+        self._events.driver_lost(line, checkpoint_id)
+        return line
 
     def _job(
         self, chosen: Durability | None, committers: Committers, runner: EpochRunner, described: JobDescription,
@@ -241,7 +269,7 @@ class _Launch:
             reports=EpochReports(JobRun.HISTORY),
             metrics=self._metrics(chosen, loop),
             progress=self._progress,
-            stop=StopRequest(),
+            stop=self._stop,
             events=self._events,
             autoscaler=_autoscaler(self._graph.job, self._settings),
         )
@@ -258,6 +286,7 @@ class _Launch:
 
     def _follow(self, job: RunningJob, origin: str) -> JobRun:
         self._events.log_context.epoch = lambda: job.runner.epoch
+        remove_left_behind()
         run = JobRun(job)
         log.info("job %s started: parallelism %d, %s, %s", job.name, run.parallelism, run.state_backend, origin)
         RUNS_HERE.add(run)
@@ -269,16 +298,35 @@ class _Launch:
         probe(storage, f"{layout.root}/probe")
         path, allow = chosen.recovery.path, chosen.recovery.allow_non_restored_state
         source, given = (None, None) if path is None else resolve(storage, layout, path)
-        history = JobHistory(storage, layout, chosen.checkpoints, chosen.recovery.uids)
+        history = JobHistory(
+            storage, layout, chosen.checkpoints, chosen.recovery.uids, names=DeclaredNames.of(self._graph)
+        )
+        history.check_location(chosen.fresh, chosen.recovery.accept_moved_directory)
+        committers.check_targets(is_first=not history.has_checkpoints())
         if not (chosen.fresh and source is None):
-            self._check_compatible(history.peek(source), chosen)
+            snapshot = history.peek(source)
+            self._check_compatible(snapshot, chosen)
+            self._check_drain(snapshot, is_given=source is not None)
+        accepted: tuple[EpochId, ...] = ()
+        carried = () if source is None or given is None else carried_epochs(storage, source, given)
+        if not chosen.fresh:  # a new line of history has no markers yet
+            foreign = history.foreign_output(committers.markers, source, carried)
+            accepted = accept_output(foreign, chosen.recovery.accept_foreign_output)
         origin: Origin | None = None
         if source is not None and given is not None:
             claim = chosen.recovery.claim_mode is ClaimMode.CLAIM
-            history.check_origin(source, given, chosen.fresh, claim)
+            history.check_origin(source, given, chosen.fresh, claim, chosen.recovery.accept_moved_directory)
             origin = history.take(source, given, claim)
-        start = Start(None if origin is None else origin.ref, chosen.fresh)
+        start = Start(
+            source=None if origin is None else origin.ref,
+            fresh=chosen.fresh,
+            accepted=accepted,
+            unbounded=chosen.checkpoints.mode is CheckpointingMode.AT_LEAST_ONCE,
+            carried=carried,
+            accepts_move=chosen.recovery.accept_moved_directory,
+        )
         owned = Ownership.claim(history, start, chosen.force, None if origin is None else origin.pin)
+        committers.history = owned.store.entry.history
         try:
             owned.check_output(committers.committers, allow)
         except BaseException:
@@ -296,19 +344,36 @@ class _Launch:
         p, backend = self._settings.parallelism, self._settings.state_backend
         operators = describe(graph, plan_levels(graph), p, backend, numbered)
         sources = tuple(source.uid for source in graph.sources)
-        now = JobNow(operators, sources, renames=recovery.renamed_fields)
+        now = JobNow(operators, sources, renames=recovery.renamed_fields, drops=recovery.dropped_states)
         allow = recovery.allow_non_restored_state
         _, fitted = plan_return(snapshot, now, p, self._settings.max_parallelism, allow)
         check_claimed(snapshot, sources, allow)
-        if snapshot.watermark_ms == MAX_WATERMARK:
-            drained = "the snapshot was taken after a drain: all event time has passed, and"
-            log.warning("%s %s", drained, "no row is read" if self._trigger.drain else "every row is late")
         for verdict in fitted.compatibility.verdicts:
             level = logging.WARNING if verdict.outcome is VerdictKind.DROPPED else logging.INFO
             log.log(level, "state of the snapshot, %s", shown(verdict))
 
-    def _described(self, runner: EpochRunner, checkpoints: CheckpointConfig | None = None) -> JobDescription:
-        """Describe the job. `checkpoints` decides whether tasks publish output of sinks that allow it."""
+    def _check_drain(self, snapshot: CheckpointMetadata | None, *, is_given: bool) -> None:
+        """Of a snapshot that was taken after a drain, say what follows. A run that drains ends at once if its predecessor died
+        between its last checkpoint and its end. It cannot start from a drained savepoint, nor from one that is given: it would
+        have to read rows, and every one of them would be late.
+        """
+        if snapshot is None or snapshot.watermark_ms != MAX_WATERMARK:
+            return
+        drained = "the snapshot was taken after a drain: all event time has passed, and"
+        if not self._trigger.drain:
+            log.warning("%s every row is late", drained)
+        elif is_given or snapshot.savepoint_format is not None:
+            raise PreconditionFailed(
+                "The job would start from a snapshot that was taken after a drain. All event time has passed, so every row "
+                "would be late, and there is nothing left to drain. Start from another snapshot (-s), start over (--fresh), or "
+                "leave out drain=True (--drain) to read late rows."
+            )
+        else:
+            log.warning("%s no row is read", drained)
+
+    def _described(self, runner: EpochRunner, chosen: Durability | None = None) -> JobDescription:
+        """Describe the job. `chosen` decides whether tasks publish output of sinks that allow it."""
+        checkpoints = None if chosen is None else chosen.checkpoints
         settings, graph = runner.settings, runner.graph
         p, backend = settings.parallelism, settings.state_backend
         return JobDescription(
@@ -325,7 +390,21 @@ class _Launch:
             if checkpoints is None or not checkpoints.publishes_in_tasks
             else task_sinks(graph, runner.plan, checkpoints.publisher),
             listening=listening_levels(graph, runner.plan),
+            dropped_states=frozenset() if chosen is None else chosen.recovery.dropped_states,
+            sink_levels=frozenset(runner.plan.level_of(sink.id) for sink in graph.sinks),
         )
+
+
+def accept_output(foreign: Mapping[Uid, Sequence[EpochId]], accepts: bool) -> tuple[EpochId, ...]:
+    """Return the output of another history that targets have, if the user accepts it. Raises `ForeignOutput` otherwise."""
+    for sink, epochs in foreign.items():
+        if not accepts:
+            raise ForeignOutput(sink, epochs)
+        log.warning(
+            "the target of sink %s has output up to epoch %s that the job's checkpoint directory does not know; the job "
+            "continues after it", sink, max(epochs),
+        )  # fmt: skip
+    return tuple(epoch for epochs in foreign.values() for epoch in epochs)
 
 
 def _autoscaler(job: str, settings: Settings) -> Autoscaler | None:
@@ -343,7 +422,9 @@ def _release(committers: Committers, runner: EpochRunner | None) -> None:
 def _identity(owned: Ownership, chosen: Durability) -> Identity:
     found = owned.restore_point()
     numbers = {} if found.snapshot is None else {(n.uid, n.name): n.id for n in found.snapshot.state_numbers}
-    return Identity(found.lineage, found.term, chosen.archive, numbers)
+    return Identity(
+        found.lineage, found.term, archive=chosen.archive, state_ids=numbers, history=owned.store.entry.history
+    )
 
 
 def _origin(snapshot: CheckpointMetadata | None) -> str:

@@ -8,8 +8,8 @@ from importlib.metadata import version
 from tidegate.checkpoint import operators
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.metadata import CheckpointMetadata, SnapshotKind, SplitTime, StateNumber
+from tidegate.checkpoint.output_objects import OutputParts
 from tidegate.checkpoint.pending import PendingCheckpoint
-from tidegate.connectors.sink import Committable
 from tidegate.core.clock import Instant
 from tidegate.core.ids import Lineage, Term, Uid
 from tidegate.core.times import MIN_WATERMARK
@@ -29,14 +29,16 @@ def build_metadata(  # noqa: PLR0913 a pure function of all it depends on
     before: CheckpointMetadata | None,
     lineage: Lineage,
     term: Term,
-    committables: tuple[Committable, ...],
+    output: OutputParts,
     storage: Storage,
     now: Instant,
+    shares: bool = False,
 ) -> CheckpointMetadata:
     """Store the positions of the sources next to the files of the snapshot, and describe all of it. Raises `StorageError`.
 
     `before` is the snapshot that the job would return to until now: states in it that the job
-    does not declare are carried over.
+    does not declare are carried over. `shares`: it is a checkpoint of this job, and the new one may have files of it. A savepoint
+    never does.
     """
     layout, snapshot = JobLayout(job.job), upload.snapshot
     root = upload.folder or layout.root
@@ -50,8 +52,9 @@ def build_metadata(  # noqa: PLR0913 a pure function of all it depends on
         uids=job.sources,
         sources=upload.sources,
         batch="{}" if snapshot.positions is None else snapshot.positions.batch,
+        before=before if shares and upload.folder is None else None,
     )
-    described = operators.with_undeclared_states(job.operators, before)
+    described = operators.with_undeclared_states(job.operators, before, job.dropped_states)
     if upload.tables is not None:
         described = tuple(replace(operator, backend=CANONICAL_BACKEND) for operator in upload.tables)
     clocks = snapshot.clocks
@@ -77,7 +80,8 @@ def build_metadata(  # noqa: PLR0913 a pure function of all it depends on
         tasks=tuple(pending.states.values()),
         positions=positions,
         query=query,
-        committables=committables,
+        committables=output.inline,
+        stored_output=output.refs,
     )
 
 

@@ -7,6 +7,7 @@ import time
 from importlib import import_module
 from typing import Any, Protocol
 
+from tidegate.runtime.driver.health import end_text
 from tidegate.runtime.driver.job_html import job_html
 from tidegate.runtime.driver.run_report import RunReport
 
@@ -25,7 +26,7 @@ class NotebookCell:
     def __repr__(self: ShownRun) -> str:
         report = self.report()
         last = f", epoch {report.epochs[-1].epoch}" if report.epochs else ""
-        return f"<job {report.job} {report.status}{last}>"
+        return f"<job {report.job} {end_text(report) or report.status}{last}>"
 
     def _repr_html_(self: ShownRun) -> str:
         """For notebooks that do not use IPython: the current state."""

@@ -23,7 +23,7 @@ from tidegate.checkpoint.publisher_choice import PublisherChoice
 from tidegate.checkpoint.release_plan import Backoff, Bounds, Publication, ReleaseSchedule, WaitingOutput, summary
 from tidegate.checkpoint.statistics import CheckpointStatistics
 from tidegate.connectors.outcome import CommitOutcome
-from tidegate.connectors.sink import Settled
+from tidegate.connectors.sink import Committable, Settled
 from tidegate.core.errors import ConnectorError
 from tidegate.core.ids import EpochId, Lineage, Term, Uid
 from tidegate.runtime.driver.answers import fail_all
@@ -164,7 +164,7 @@ class OutputRelease:
                 parts = sum(each.outcomes.values())
                 self._statistics.sinks.committed(sink, each.duration_ms, parts, now.wall_ms)
                 self._store.ledger.confirm(marks)
-            elif not any(c.sink == sink and c.epoch <= epoch for c in self._store.ledger.waiting()):
+            elif self._store.ledger.up_to(epoch).since(sink) is None:
                 continue  # The driver has published it meanwhile.
             elif outcome.stops_the_job:
                 self._stop(
@@ -189,8 +189,10 @@ class OutputRelease:
     def _stop(self, error: OutputStopped) -> None:
         """Stop the job. The rows stay in the checkpoint that carries them, and no later ones of the sink may overtake them.
 
-        Repeating epochs does not help, so this replaces a failure that a restart would resolve.
+        Repeating epochs does not help, so this replaces a failure that a restart would resolve. If another driver has taken over,
+        that is the reason: its output is in the target, and this driver's history does not know it. Raises `ClaimLost` then.
         """
+        self._ownership.check_held()
         log.error("%s", error)
         self.schedule.refused(error.sink, str(error))
         self._ownership.failure.set(error, over=(CheckpointsFailed,))
@@ -205,11 +207,11 @@ class OutputRelease:
             self._loop.wake_at(self._history.clock.now().plus(_RECORD_AGAIN_MS))
             return
         due, newest = self._store.due(), self._store.due_epoch
-        waiting_sinks = {c.sink for c in due}
+        waiting_sinks = set(due.waiting_sinks())
         if newest is not None:
             self.settled |= {uid: newest for uid in self._sinks.uids if uid not in waiting_sinks}
             self._statistics.sinks.published_up_to(set(self._sinks.uids) - waiting_sinks, newest)
-        first = min((c.epoch for c in due), default=None)
+        first = due.first()
         ready = [each for each in self._awaited if first is None or first > each.epoch]
         self._awaited = [each for each in self._awaited if each not in ready]
         for each in ready:
@@ -230,16 +232,18 @@ class OutputRelease:
 
     def newest_due(self) -> EpochId:
         """Return the last epoch whose output may be published by now."""
-        return max((c.epoch for c in self._store.due()), default=EpochId(Term(0), 0))
+        return self._store.due().newest() or EpochId(Term(0), 0)
 
     def sweep_targets(self, settled: Mapping[Uid, EpochId]) -> None:
         """Let sinks remove what discarded attempts left in their targets. `settled` was known before the newest entry was
         won: a start from that entry, or from a later one, publishes it again only if a checkpoint carries it."""
-        waiting = self._store.unsettled() if settled else ()
         lineage = self._store.entry.lineage
+        waiting: dict[Uid, list[Committable]] = {uid: [] for uid in settled}
+        for each in self._store.unsettled() if settled else ():
+            if each.sink in settled and each.lineage == lineage and each.epoch <= settled[each.sink]:
+                waiting[each.sink].append(each)
         for uid, epoch in settled.items():
-            mine = tuple(r for r in waiting if r.sink == uid and r.lineage == lineage and r.epoch <= epoch)
-            self._sinks.sweep(Settled(lineage, uid, epoch, mine))
+            self._sinks.sweep(Settled(lineage, uid, epoch, tuple(waiting[uid])))
 
     def record_last_results(self) -> None:
         """Record what sinks published while the loop was stopping. Its thread must have ended."""

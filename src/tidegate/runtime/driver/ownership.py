@@ -10,7 +10,9 @@ from tidegate.checkpoint.claim import claim_again, show_life
 from tidegate.checkpoint.completed_store import CompletedCheckpointStore
 from tidegate.checkpoint.contents import reader
 from tidegate.checkpoint.entry import Entry
+from tidegate.checkpoint.log import ClaimLost
 from tidegate.checkpoint.metadata import CheckpointMetadata
+from tidegate.checkpoint.requests import Request
 from tidegate.checkpoint.start import Start
 from tidegate.connectors.sink import Committable
 from tidegate.core.errors import RestoreError
@@ -88,6 +90,13 @@ class Ownership:
         self._heartbeat = HeartbeatThread(self._show_life, self.fail)
         try:
             data = history.perform(self.store.recover())
+            if self.store.discarded.found:
+                sinks = ", ".join(sorted({repr(str(each.sink)) for each in self.store.discarded.found}))
+                log.warning(
+                    "the snapshot carries output for %s that was discarded with -n in an earlier run, so it is not published; "
+                    "to publish it after all, delete %s and start from the snapshot again",
+                    sinks, history.layout.all_discarded,
+                )  # fmt: skip
             for ref in self.store.unreadable:
                 log.warning("checkpoint %d at %s cannot be read and is skipped", ref.id, ref.metadata)
             self.snapshot: CheckpointMetadata | None = None if data is None else history.snapshot_in(data)
@@ -126,14 +135,21 @@ class Ownership:
             storage=self.history.storage,
         )
 
+    def shares(self, request: Request) -> bool:
+        """Whether a checkpoint may have files of the latest one: that is this job's own, and no full one is requested."""
+        base, latest = self.store.entry.base, self.snapshot
+        if base is None or latest is None or request.full:
+            return False
+        return base.owned and (latest.term, latest.checkpoint_id) == (base.term, base.id)
+
     def check_output(self, sinks: Container[Uid], allow: bool) -> None:
         """Refuse to start if output waits for a sink that the job does not have; with `allow`, discard that output."""
-        lost = sorted({c.sink for c in self.store.ledger.waiting() if c.sink not in sinks})
+        lost = [sink for sink in self.store.ledger.sinks() if sink not in sinks]
         if lost and not allow:
             raise UnclaimedOutput(lost)
         for sink in lost:
             log.warning("output that waited for the sink %r is dropped: the job has no such sink", sink)
-            self.store.ledger.forget(sink)
+            self.store.discarded.discard(sink)
 
     def stand_alone(self) -> None:
         """Release the snapshot of another job: this job now has its own checkpoint."""
@@ -147,6 +163,26 @@ class Ownership:
         except Exception:
             return False
         return self.failure.error is None
+
+    def check_held(self) -> None:
+        """Raise `ClaimLost` if another driver has claimed the job, according to its log now. Storage that does not respond
+        tells nothing."""
+        try:
+            self._show_life(0)
+        except StorageError as error:
+            log.debug("the log could not be asked who owns the job: %s", error)
+
+    def claim_lost(self) -> ClaimLost | None:
+        """Return the error of a driver that another one has replaced, according to the log now. None as well if storage does not
+        answer: then nothing is known."""
+        try:
+            self._show_life(0)
+        except ClaimLost as error:
+            return error
+        except Exception as error:
+            log.info("whether another driver has claimed the job could not be read: %s", error)
+        known = self.failure.error
+        return known if isinstance(known, ClaimLost) else None
 
     def _show_life(self, number: int) -> None:
         self.history.perform(show_life(self.history.layout, self.store.entry, number, this_process()))

@@ -13,6 +13,7 @@ from dataclasses import replace
 from tidegate.checkpoint.announcements import Announcements
 from tidegate.checkpoint.entry import CheckpointRef
 from tidegate.checkpoint.metadata import CheckpointMetadata, TaskState
+from tidegate.checkpoint.staging import InlineLimits
 from tidegate.checkpoint.task_part import digest_of
 from tidegate.checkpoint.version_upload import Materialized, Stored
 from tidegate.core.ids import TaskId
@@ -32,6 +33,9 @@ class PendingUploads:
     def __init__(self, ownership: Ownership, job: JobDescription, output: OutputRelease) -> None:
         self._job, self._output = job, output
         self._term, self._inline_bytes = ownership.store.term, ownership.history.config.inline_threshold_bytes
+        config = ownership.history.config
+        self._inline_output = InlineLimits(config.inline_output_bytes, config.max_inline_output_bytes)
+        self._ledger = ownership.store.ledger
         self._uploads: dict[int, PendingUpload] = {}
         self.announcements = Announcements()
         self.notices = CheckpointNotices(job.listening)
@@ -42,6 +46,8 @@ class PendingUploads:
         self.latest: EpochSnapshot | None = None
         self.unseen: deque[EpochSnapshot] = deque()
         """Snapshots of epochs that the loop has not seen yet."""
+        self._unseen_output: deque[int] = deque()
+        """The size of the committables of these epochs."""
         self._kept: Mapping[TaskId, VersionId] = {}
         """Versions of the latest checkpoint: a rewind finds them on local disk."""
         self._stored: tuple[CheckpointRef | None, Mapping[TaskId, bytes]] = (None, {})
@@ -58,6 +64,9 @@ class PendingUploads:
         """Begin an epoch: return the checkpoint work of its tasks, by level. `empty`: it has no rows."""
         # The loop moves a snapshot from the first to the second: reading in this order misses none.
         snapshots = list(self.unseen)
+        # The same holds for its output, which the loop moves to the ledger.
+        waiting_bytes = sum(list(self._unseen_output)) + self._ledger.payload_bytes
+        inline_bytes = self._inline_output.share(waiting_bytes, self._job.sink_tasks)
         snapshots += [] if self.latest is None else [self.latest]
         early = self.announcements.begin_epoch(empty)
         planned = plan_checkpoint_work(
@@ -68,13 +77,20 @@ class PendingUploads:
         notices = self.notices.take(empty)
         work = {
             # An empty epoch ends soon, and brings them.
-            level: replace(each, stores_acks=self.slow_epochs and not empty, notices=notices.get(level, ()))
+            level: replace(
+                each,
+                stores_acks=self.slow_epochs and not empty,
+                notices=notices.get(level, ()),
+                inline_output_bytes=inline_bytes,
+            )
             for level, each in planned.items()
         }
         return {0: CheckpointWork(notices=notices[0]), **work} if 0 in notices else work
 
-    def ended(self, snapshot: EpochSnapshot) -> None:
-        """The epoch has ended with this snapshot, which the loop has not seen yet."""
+    def ended(self, snapshot: EpochSnapshot, output_bytes: int = 0) -> None:
+        """The epoch has ended with this snapshot, which the loop has not seen yet, and with committables of this size, which
+        wait for a checkpoint."""
+        self._unseen_output.append(output_bytes)
         self.unseen.append(snapshot)
         self.announcements.end_epoch()
 
@@ -87,6 +103,7 @@ class PendingUploads:
         """Mark the oldest unseen snapshot as seen by the loop."""
         self.latest = snapshot
         self.unseen.popleft()
+        self._unseen_output.popleft()
         self.announcements.saw_end()
 
     def add(self, upload: PendingUpload) -> None:

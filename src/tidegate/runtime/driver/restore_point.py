@@ -45,7 +45,7 @@ class RestorePoint:
         snapshot = self.snapshot
         if snapshot is None:
             return {}
-        now = JobNow(job.operators, job.sources, renames=renames)
+        now = JobNow(job.operators, job.sources, renames=renames, drops=job.dropped_states)
         plans, fitted = plan_return(snapshot, now, job.parallelism, job.max_parallelism, allow_non_restored_state)
         old = {state.task: state for state in snapshot.tasks}
         orders: dict[TaskId, RestoreOrder] = {}
@@ -91,6 +91,7 @@ def plan_return(
         levels=levels,
         allow_non_restored_state=allow,
         rewritten=fitted.rewritten,
+        dropped=fitted.dropped,
     )
     return plan_restore(snapshot, target), fitted
 

@@ -42,6 +42,8 @@ class RunRecorder:
     ) -> None:
         """`notable` returns two values: what must be recorded at once when it changes, and what may wait for `PAUSE_S`."""
         self._storage, self._layout, self._report, self._notable, self._ended = storage, layout, report, notable, ended
+        self._term: Term | None = None
+        """The term of the last record."""
         self._thread = threading.Thread(target=self._run, name="tidegate-record", daemon=True)
 
     def start(self) -> None:
@@ -53,8 +55,6 @@ class RunRecorder:
             self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        with contextlib.suppress(StorageError):
-            remove_old(self._storage, self._layout)
         last: tuple[Any, Any] = (None, None)
         written = -EVERY_S
         refused = False
@@ -82,6 +82,11 @@ class RunRecorder:
         try:
             report = self._report()
             self._storage.put(self._layout.run(report.term), report.to_bytes())
+            if report.term != self._term:
+                # A driver may claim its job again any number of times: the records of its own terms are removed, too.
+                self._term = report.term
+                with contextlib.suppress(StorageError):
+                    remove_old(self._storage, self._layout)
         except StorageError as error:
             if not told:
                 log.warning("the record of the run could not be written, and pages about it may be old: %s", error)

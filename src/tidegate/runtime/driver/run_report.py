@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
 import msgspec
 
@@ -43,6 +44,7 @@ class TaskLine:
     level: int
     slot: int
     host: str
+    """The id of the disk with its state, and of the boot of its machine."""
     busy: float
     idle: float
     held: float
@@ -57,6 +59,19 @@ class TaskLine:
     resident_bytes: int
     restore_ms: int
     seal_ms: int
+    host_name: str = ""
+    """How people call the host. Empty in the record of an older version."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateSizeLine:
+    """The size of one state, over all tasks."""
+
+    operator: str
+    """The uid."""
+    state: str
+    bytes: int
+    """Estimated. Sizes of the states of a level add up to about the state of its tasks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +101,28 @@ class SourceLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BacklogSample:
+    """How far the sources were behind when an epoch had ended."""
+
+    pending_rows: int | None
+    lag_ms: int | None
+    """The largest event time lag."""
+
+
+class RunEnd(StrEnum):
+    """How a run ended that did not fail."""
+
+    SAVEPOINT = "SAVEPOINT"
+    """A user stopped it with a savepoint."""
+    STOPPED = "STOPPED"
+    """A user stopped it; the next start continues where it ended."""
+    CANCELED = "CANCELED"
+    """A user ended it without a last checkpoint."""
+    INPUT = "INPUT"
+    """Its sources were exhausted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SpanLine:
     """A part of a function that `ctx.span` measures, over all tasks."""
 
@@ -99,9 +136,13 @@ class SpanLine:
     """The key that was processed then."""
 
 
+DRIVER_LOST = "driver-lost"
+"""The kind of the failure that a run reports when the driver before it had died."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureLine:
-    """A failure that ended an attempt of the run."""
+    """A failure that ended an attempt of the run, or the run before it."""
 
     at_ms: int
     kind: str
@@ -154,6 +195,18 @@ class RunReport:
     """The last ones, newest first."""
     rescale_counts: Mapping[str, int] = field(default_factory=dict)
     """All of the run, by state."""
+    running_since_ms: int | None = None
+    """When the epoch that runs now began; None between two epochs."""
+    unprotected_since_ms: int | None = None
+    """When the oldest epoch ended whose work no checkpoint contains; None if there is no such work."""
+    backlog: tuple[BacklogSample, ...] = ()
+    """One for each of the last epochs with rows, oldest first."""
+    states: tuple[StateSizeLine, ...] = ()
+    """The largest first. Empty until a task has looked, and if the state backend cannot tell."""
+    end: RunEnd | None = None
+    """None while it runs, and if it failed."""
+    end_place: str | None = None
+    """The savepoint that it ended with."""
 
     def to_bytes(self) -> bytes:
         """Encode for storage: without rows of users, and with the tasks of the last checkpoints only."""

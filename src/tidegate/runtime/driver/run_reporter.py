@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import platform
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
 from tidegate.config.checkpoint_config import CheckpointConfig
 from tidegate.core.clock import SYSTEM_CLOCK
+from tidegate.core.ids import EpochId
 from tidegate.core.processes import this_process
 from tidegate.core.redaction import redacted
 from tidegate.core.times import MIN_WATERMARK
@@ -19,11 +20,21 @@ from tidegate.graph import guarantee
 from tidegate.graph.outline import outline
 from tidegate.runtime.driver.epoch_reports import EpochReport
 from tidegate.runtime.driver.run_figures import RunFigures
-from tidegate.runtime.driver.run_report import EpochLine, FailureLine, RunReport, SinkLine, SourceLine
+from tidegate.runtime.driver.run_report import (
+    BacklogSample,
+    EpochLine,
+    FailureLine,
+    RunEnd,
+    RunReport,
+    SinkLine,
+    SourceLine,
+)
 from tidegate.runtime.driver.running_job import RunningJob
 from tidegate.runtime.driver.supervisor import Supervisor
 
 EPOCHS = 60
+_BACKLOG = 12
+"""Samples of the backlog that are kept."""
 FAILURES = 20
 """How many of the last ones a report has."""
 _LONGEST_MESSAGE = 20_000
@@ -36,6 +47,9 @@ class RunReporter:
         self._job, self._supervisor, self._figures, self._status = job, supervisor, figures, status
         self._started_ms = SYSTEM_CLOCK.now().wall_ms
         self._ended_ms: int | None = None
+        self._backlog: tuple[BacklogSample, ...] = ()
+        self._sampled: EpochId | None = None
+        """The epoch of the last sample."""
         self._graph = outline(job.graph, job.runner.plan)
         self._config = None if job.durability is None else _told(job.durability.checkpoints)
         self._host = f"{socket.gethostname()} (process {os.getpid()})"
@@ -52,6 +66,9 @@ class RunReporter:
         epochs = list(job.reports)[-EPOCHS:]
         watermark_ms = epochs[-1].watermark_ms if epochs else MIN_WATERMARK
         held_by = job.held_by
+        sources = self._sources(now.wall_ms)
+        last = None if job.loop is None else job.loop.statistics.latest_completed
+        unprotected_ms = job.metrics.ages.oldest_at_ms(None if last is None else last.epoch)
         return RunReport(
             job=job.name,
             lineage=job.runner.lineage,
@@ -70,7 +87,7 @@ class RunReporter:
             graph=self._graph,
             epochs=tuple(map(_epoch, epochs)),
             tasks=job.metrics.tasks(),
-            sources=self._sources(now.wall_ms),
+            sources=sources,
             sinks=self._sinks(),
             held_by=None if held_by is None else str(held_by.sink),
             watermark_ms=watermark_ms if watermark_ms > MIN_WATERMARK else None,
@@ -83,7 +100,36 @@ class RunReporter:
             rescale_counts={str(state): count for state, count in supervisor.rescaler.history.counts.items()},
             hot_keys={operator: tuple(keys) for operator, keys in job.metrics.hot_keys.items()},
             spans=job.metrics.spans.lines(),
+            states=job.metrics.states(),
+            running_since_ms=job.metrics.times.running_since_ms,
+            unprotected_since_ms=None if job.loop is None else unprotected_ms,
+            backlog=self._sample(epochs, sources),
+            end=self._end(),
+            end_place=None if supervisor.last_savepoint is None else redacted(supervisor.last_savepoint),
         )
+
+    def _sample(self, epochs: Sequence[EpochReport], sources: Sequence[SourceLine]) -> tuple[BacklogSample, ...]:
+        """Add a sample for the last epoch, if it had rows and has none. Without rows the event time lag grows, too, and means
+        nothing. Two threads that ask at once may add one sample twice, which ends a trend and begins none.
+        """
+        last = epochs[-1] if epochs else None
+        if last is not None and last.rows_in and last.epoch != self._sampled:
+            self._sampled = last.epoch
+            pending = [each.pending_rows for each in sources if each.pending_rows is not None]
+            lags = [each.event_time_lag_ms for each in sources if each.event_time_lag_ms is not None]
+            sample = BacklogSample(pending_rows=sum(pending) if pending else None, lag_ms=max(lags, default=None))
+            self._backlog = (*self._backlog, sample)[-_BACKLOG:]
+        return self._backlog
+
+    def _end(self) -> RunEnd | None:
+        supervisor, stop = self._supervisor, self._job.stop
+        if not supervisor.ended.is_set() or supervisor.outcome is not None:
+            return None
+        if supervisor.last_savepoint is not None:
+            return RunEnd.SAVEPOINT
+        if not stop.is_asked():
+            return RunEnd.INPUT
+        return RunEnd.CANCELED if stop.cancelled else RunEnd.STOPPED
 
     def notable(self) -> tuple[Any, Any]:
         """What a record must have at once, and what can wait for a moment."""
@@ -132,7 +178,7 @@ class RunReporter:
 
     def _failures(self) -> tuple[FailureLine, ...]:
         last = list(self._supervisor.failures)[-FAILURES:]
-        return tuple(
+        found = tuple(
             FailureLine(
                 at_ms=each.at_ms,
                 kind=each.kind,
@@ -141,6 +187,8 @@ class RunReporter:
             )
             for each in reversed(last)
         )
+        lost = self._job.lost_driver
+        return found if lost is None else (*found, lost)[:FAILURES]
 
 
 def _told(config: CheckpointConfig) -> CheckpointConfig:

@@ -12,6 +12,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from tidegate.checkpoint.entry import Entry
 from tidegate.checkpoint.release_plan import WaitingOutput
 from tidegate.config.choices import CheckpointingMode, JobEnd
 from tidegate.core.errors import EpochFailed
@@ -31,6 +32,8 @@ from tidegate.runtime.driver.job_events import JobEvents
 from tidegate.runtime.driver.job_metrics import JobMetrics
 from tidegate.runtime.driver.output_release import OutputNotPublished
 from tidegate.runtime.driver.progress import Progress
+from tidegate.runtime.driver.run_report import FailureLine
+from tidegate.runtime.driver.session import is_dead
 from tidegate.runtime.driver.settings import Durability, Settings
 from tidegate.runtime.driver.sink_threads import OutputStopped
 from tidegate.runtime.driver.stop_request import StopRequest
@@ -70,6 +73,8 @@ class RunningJob:
     """Set while a rescale waits for the end of the running epoch."""
     has_drained: bool = False
     """Whether the log has the checkpoint after the drain that ends the job."""
+    lost_driver: FailureLine | None = None
+    """What is known of the driver before this one, if it ended without a word."""
 
     @property
     def name(self) -> str:
@@ -79,11 +84,6 @@ class RunningJob:
     def timeout_s(self) -> float:
         """How long a checkpoint may take."""
         return 600.0 if self.durability is None else self.durability.checkpoints.timeout_ms / 1000
-
-    @property
-    def drains(self) -> bool:
-        """Whether all event time passes before the job ends. A stop decides for itself."""
-        return self.stop.drain if self.stop.is_asked() else self.trigger.drain
 
     @property
     def graceful_end(self) -> JobEnd:
@@ -112,14 +112,14 @@ class RunningJob:
         self.runner.change_parallelism(parallelism)
         self.metrics.forget_slots(parallelism)
 
+    def continue_under(self, claim: Entry) -> None:
+        """Use the term of a new claim from the next attempt on, and compare the markers in targets with its history."""
+        self.runner.continue_under(claim.term, claim.history)
+        self.committers.history = claim.history
+
     def is_session_dead(self) -> bool:
         """Whether the Spark session was stopped: then no restart helps."""
-        try:
-            self.spark.conf.get("spark.app.name")
-            self.spark.range(0)
-        except Exception:
-            return True
-        return False
+        return is_dead(self.spark)
 
 
 class Epochs:
@@ -147,7 +147,11 @@ class Epochs:
         job, loop = self._job, self.loop
         before = dict(job.runner.versions)
         work = loop.uploads.work(batch is None) if loop is not None else None
-        report = job.runner.run_epoch(batch, work=work, final=final, time_stands=time_stands)
+        job.metrics.times.began()
+        try:
+            report = job.runner.run_epoch(batch, work=work, final=final, time_stands=time_stands)
+        finally:
+            job.metrics.times.over()
         if streaming_ms is not None:
             report = replace(report, phases={**report.phases, "streaming": streaming_ms})
         self.done = end

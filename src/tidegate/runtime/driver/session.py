@@ -6,12 +6,14 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from tidegate.core.errors import PreconditionFailed
 from tidegate.core.java import JAVA_NEEDED, java_problem
+from tidegate.runtime.driver.interrupts import children_ignore_sigterm
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,16 +98,18 @@ def session(name: str, *, master: str | None = None, config: Mapping[str, str] |
     settings = {
         "spark.locality.wait": "10s",
         "spark.ui.showConsoleProgress": "false",
-        # Spark's own warnings would drown the lines of the job. For Spark's: config={"spark.log.level": "INFO"}.
+        # Spark's own warnings would drown the lines of the job. For Spark's: config={"spark.log.level": "INFO"}. See quiet_java.
         "spark.log.level": "ERROR",
         "spark.sql.session.timeZone": "UTC",
         **{requirement.key: requirement.wanted for requirement in REQUIREMENTS},
         **(config or {}),
     }
+    settings |= quiet_java(config or {}, os.environ)
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
-        spark = builder.getOrCreate()
+        with children_ignore_sigterm():
+            spark = builder.getOrCreate()
     except PySparkRuntimeError as error:
         problem = java_problem() if error.getCondition() == "JAVA_GATEWAY_EXITED" else None
         if problem is None:
@@ -113,6 +117,45 @@ def session(name: str, *, master: str | None = None, config: Mapping[str, str] |
         raise PreconditionFailed(f"Spark cannot start. {problem} {JAVA_NEEDED}") from None
     check_session(spark.conf.get, spark.version, spark.conf.isModifiable)
     return spark
+
+
+JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
+_QUIET = Path(__file__).with_name("log4j2.properties")
+
+
+def quiet_java(config: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the setting with which a JVM that starts now logs errors in one line, without Java's stack. Nothing if the user has
+    chosen a level or a configuration of Log4j.
+
+    Spark puts `spark.driver.defaultJavaOptions` before the options of the user, who therefore has the last word.
+    """
+    if "spark.log.level" in config or "PYSPARK_GATEWAY_PORT" in environment:
+        return {}  # by spark-submit, the JVM runs already
+    home = environment.get("SPARK_HOME")
+    conf = environment.get("SPARK_CONF_DIR") or (home and str(Path(home) / "conf"))
+    if conf and (any(Path(conf).glob("log4j2.*")) or _mentions(Path(conf) / "spark-defaults.conf", JAVA_OPTIONS)):
+        return {}
+    given = config.get(JAVA_OPTIONS, "")
+    if "log4j2.configurationFile" in given + config.get("spark.driver.extraJavaOptions", ""):
+        return {}
+    return {JAVA_OPTIONS: f"-Dlog4j2.configurationFile={_QUIET.as_uri()} {given}".strip()}
+
+
+def _mentions(file: Path, key: str) -> bool:
+    try:
+        return key in file.read_text(errors="replace")
+    except OSError:
+        return False
+
+
+def is_dead(spark: SparkSession) -> bool:
+    """Whether the session was stopped, or its JVM is gone."""
+    try:
+        spark.conf.get("spark.app.name")
+        spark.range(0)
+    except Exception:
+        return True
+    return False
 
 
 def _master_given() -> bool:

@@ -22,10 +22,11 @@ from tidegate.config.declared.checkpointing import DIR, INTERVAL
 from tidegate.config.declared.metrics import NAMING
 from tidegate.config.declared.pipeline import AGGREGATE_PHASES, MAX_PARALLELISM
 from tidegate.config.declared.recovery import PATH
+from tidegate.config.declared.waiting import PROGRESS_TIMEOUT, SLOT_TIMEOUT
 from tidegate.config.effective import CommandLineOptions, EffectiveOption, effective
 from tidegate.config.file import SERVER_KEYS, shared_options
 from tidegate.config.measuring import read_measuring
-from tidegate.config.reading import current_key
+from tidegate.config.reading import Options, current_key
 from tidegate.config.reporting import ReportingConfig
 from tidegate.config.restart_strategy import NoRestart, RestartStrategy
 from tidegate.config.user import is_own_backend
@@ -47,10 +48,12 @@ class Settings:
     changelog: bool = False
     """Whether tasks write what they change to files, for checkpoints."""
     local_dir: str | None = None
-    epoch_timeout_ms: int = 600_000
-    """If an epoch's Spark job takes longer, it is interrupted and the epoch repeated."""
-    restore_timeout_ms: int = 3_600_000
-    """The same for the epoch that restores state."""
+    local_retention_ms: int = 86_400_000
+    """Versions on local disk that no run has used for longer are removed."""
+    epoch_timeout_ms: int = PROGRESS_TIMEOUT.default
+    """If an epoch's Spark job makes no progress for this long, it is interrupted and the epoch repeated. 0: never."""
+    slot_timeout_ms: int = SLOT_TIMEOUT.default
+    """How long a starting job waits for the next of its tasks to be placed, and for the reader of a source."""
     host_timeout_ms: int = 60_000
     """How long a host with state may be unavailable before its versions count as lost."""
     max_tries: int = 10
@@ -99,6 +102,7 @@ _TUNING = {f.name for f in fields(Settings)} - {
     "measuring",
     "autoscaler",
     "two_stage",
+    "local_retention_ms",
 }
 _MAKES_DURABLE = (DIR.key, INTERVAL.key)
 _STORE_KEYS = {
@@ -119,9 +123,10 @@ _STORE_KEYS = {
 def read_settings(  # noqa: PLR0913 one parameter for each choice
     cores: int, *, parallelism: int | None, max_parallelism: int | None, state_backend: str | None = None,
     checkpoint: Checkpointing | str | None = None, options: Mapping[str, Any] | None = None, fresh: bool = False,
-    force: bool = False, bounded: bool = False,
+    force: bool = False, bounded: bool = False, warns: bool = True,
 ) -> tuple[Settings, Durability | None]:  # fmt: skip
     """Read all settings. Raises `OptionError` with every problem. The second result is None for a job without checkpoints.
+    `warns`: log what deserves a look.
 
     A bounded job takes no checkpoints, so it ignores their directory and interval in the file for all jobs.
     """
@@ -135,7 +140,7 @@ def read_settings(  # noqa: PLR0913 one parameter for each choice
     store, shared_store = _taken_store(given), _taken_store(shared)
     own_backend = _taken_backend(given, shared)
     read = read_options(given, shared)
-    for note in read.notes:
+    for note in read.notes if warns else ():
         log.warning("option %s", note)
     config = CheckpointConfig.of(read)
     backend = state_backend or own_backend or (str(config.backend) if TYPE_KEY in read.values else DEFAULT)
@@ -169,7 +174,8 @@ def read_settings(  # noqa: PLR0913 one parameter for each choice
         measuring=read_measuring(read),
         autoscaler=AutoscalerConfig.of(read),
         two_stage=read[AGGREGATE_PHASES] is not AggregatePhaseStrategy.ONE_PHASE,
-        **({"local_dir": config.local_dirs} | tuning),
+        local_retention_ms=config.local_retention_ms,
+        **({"local_dir": config.local_dirs} | _limits(read) | tuning),
     )
     if config.dir is None:
         return settings, None
@@ -186,6 +192,14 @@ def read_settings(  # noqa: PLR0913 one parameter for each choice
         fresh=fresh,
         force=force,
     )
+
+
+def _limits(read: Options) -> dict[str, Any]:
+    """How long the job waits for Spark."""
+    return {
+        "epoch_timeout_ms": read[PROGRESS_TIMEOUT],
+        "slot_timeout_ms": read[SLOT_TIMEOUT],
+    }
 
 
 def _with_checkpointing(given: dict[str, Any], checkpoint: Checkpointing, command_line: bool) -> dict[str, Any]:

@@ -9,13 +9,17 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
 
+from tidegate.config.declared.waiting import SLOT_TIMEOUT
 from tidegate.core.errors import EpochFailed
-from tidegate.core.ids import HostId, Lineage, Slot, TaskId
-from tidegate.runtime.driver.deadline import deadline
+from tidegate.core.ids import EpochId, HostId, Lineage, Slot, TaskId, Term
+from tidegate.runtime.driver.deadline import ProgressWatch, deadline, watched
 from tidegate.runtime.driver.failover import Rewind, first_line
+from tidegate.runtime.driver.session import is_dead
 from tidegate.runtime.driver.settings import Settings
+from tidegate.runtime.driver.tolerance import Tolerance
+from tidegate.runtime.exchange.progress_marks import SHARE_OF_LIMIT, MarkPlace
 from tidegate.runtime.placement import executor_quota, permutation
-from tidegate.runtime.placement.anchor import Anchor, Probe, drop_anchor
+from tidegate.runtime.placement.anchor import Anchor, PlacementMarks, Probe, drop_anchor
 from tidegate.runtime.placement.local_versions import LocalVersions
 from tidegate.runtime.placement.permutation import Placed, Unplaceable
 
@@ -25,8 +29,8 @@ _TIDY_MS = 10_000
 """How long the end of a job may take to remove its local versions."""
 _COLD_START_MS = 15_000
 """How long new executors and Python workers may take before they run the first task."""
-_START_MS = 120_000
-"""How long a new job waits for executors."""
+_TRIES = 3
+"""How often a job with state tries to reach a host within `host_timeout_ms`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,13 @@ class PlacedSlots:
     def slots(self, level: int) -> tuple[Slot, ...]:
         """Return the slot of each partition of a level."""
         return self.levels[level - 1].slots()
+
+    def host_of(self, task: TaskId) -> HostId | None:
+        """Return the host where a task runs, unless it is one of another parallelism."""
+        if not 0 < task.level <= len(self.levels):
+            return None
+        partitions = self.levels[task.level - 1].partitions
+        return self.anchor.layout[partitions[task.slot]] if task.slot < len(partitions) else None
 
     def salts(self, level: int) -> tuple[int, ...]:
         """Return, for each slot of a level, the salt of the partition that serves it."""
@@ -103,29 +114,58 @@ class SlotPlacement:
         self._looked_for = nothing
         """Versions that any host may have."""
         self._placed: PlacedSlots | None = None
+        self._tolerance = Tolerance()
+        self._slowest_ms = 0
+        """How long the slowest placement took that succeeded; halved with each one, so that one slow start does not delay for
+        ever the moment at which a host is given up."""
 
-    def place(self, hosts: Mapping[TaskId, HostId], settings: Settings) -> PlacedSlots | Rewind:
+    def place(
+        self, hosts: Mapping[TaskId, HostId], settings: Settings, mark_place: MarkPlace, term: Term
+    ) -> PlacedSlots | Rewind:
         """Place anchors until every slot is on the host of its version, unless the current anchor holds. `hosts`
         are the hosts of the versions. If one of them is unavailable longer than `host_timeout_ms`, its
-        versions are lost: return a rewind.
+        versions are lost: return a rewind. A job without versions cannot lose any: it waits for executors and Python
+        workers as long as one more of them starts within `slot_timeout_ms`. Then it raises `EpochFailed`, and at once if the
+        session is dead.
         """
         if self._placed is not None:
             return self._placed
         homes = self._homes(hosts, settings.parallelism)
-        # A job without versions cannot lose any: it waits for executors that are still starting up.
-        timeout_ms = settings.host_timeout_ms if homes.required else max(settings.host_timeout_ms, _START_MS)
+        timeout_ms = settings.host_timeout_ms if homes.required else settings.slot_timeout_ms
         latest = time.monotonic() + timeout_ms / 1000
         # A host that neither responds nor is given up by Spark must not use up all the time. Nor may the other hosts,
         # whose Python workers end with an interrupted job and start cold again, be interrupted too soon.
-        attempt_ms = max(timeout_ms // 3, _COLD_START_MS)
+        silent_ms = max(timeout_ms // _TRIES, _COLD_START_MS, 2 * self._slowest_ms) if homes.required else timeout_ms
+        option = "host_timeout_ms" if homes.required else SLOT_TIMEOUT.key
         spread_ms = settings.spread_ms
         quotas: executor_quota.Quotas | None = None
         while True:
-            found = self._anchor_once(homes, settings, spread_ms, attempt_ms, quotas)
+            started = time.monotonic()
+            # Epochs begin at 1: no epoch has these marks.
+            marks = PlacementMarks(mark_place, EpochId(term, 0), time.time() + silent_ms / SHARE_OF_LIMIT / 1000)
+            watch = ProgressWatch(silent_ms, option, self._tolerance, marks.take)
+            retention_s = settings.local_retention_ms / 1000
+            probe = Probe(
+                self._sought(homes),
+                settings.local_dir,
+                spread_ms,
+                quotas=quotas,
+                retention_s=retention_s,
+                marks=marks,
+            )
+            found = self._anchor_once(homes, settings.parallelism, watch, probe)
+            self._tolerance = watch.end()
             if isinstance(found, PlacedSlots):
                 self._placed = found
+                self._slowest_ms = max(self._slowest_ms // 2, round((time.monotonic() - started) * 1000))
                 return found
             log.info("tasks have no place yet: %s", found.reason)
+            if isinstance(found.reason, str) and is_dead(self._session):
+                raise EpochFailed(
+                    f"The Spark session has ended while tasks were placed: {found.reason}.", session_ended=True
+                )
+            if watch.interrupted and not homes.required:
+                raise _not_placed(found.reason)
             spread_ms = min(spread_ms * 2, 2_000)
             # If Spark spreads partitions differently from the state, quotas steer it.
             wanted = permutation.quotas(homes.levels) if found.is_uneven else None
@@ -157,19 +197,16 @@ class SlotPlacement:
         except Exception as error:
             log.warning("local state of this run was left behind: %s", first_line(error))
 
+    def _sought(self, homes: SlotHomes) -> LocalVersions:
+        """The versions that the hosts are asked for."""
+        return replace(self._looked_for, wanted={}) if homes.required else self._looked_for
+
     def _anchor_once(
-        self,
-        homes: SlotHomes,
-        settings: Settings,
-        spread_ms: int,
-        timeout_ms: int,
-        quotas: executor_quota.Quotas | None,
+        self, homes: SlotHomes, parallelism: int, watch: ProgressWatch, probe: Probe
     ) -> PlacedSlots | _NoPlace:
         try:
-            with deadline(self._session, "placing the tasks", timeout_ms):
-                looked_for = replace(self._looked_for, wanted={}) if homes.required else self._looked_for
-                probe = Probe(looked_for, settings.local_dir, spread_ms, quotas)
-                anchor = drop_anchor(self._session, settings.parallelism, probe)
+            with watched(self._session, "the placement of the tasks", watch):
+                anchor = drop_anchor(self._session, parallelism, probe)
         except Exception as error:
             return _NoPlace(first_line(error))
         levels = homes.or_where(anchor.found).place(anchor.layout)
@@ -197,4 +234,11 @@ def _given_up(reason: Unplaceable | str, timeout_ms: int) -> Rewind:
                 f"free core for {timeout_ms} ms (host_timeout_ms)"
             )
         case _:
-            raise EpochFailed(f"The tasks could not be placed within {timeout_ms} ms: {reason}")
+            raise _not_placed(reason)
+
+
+def _not_placed(reason: Unplaceable | str) -> EpochFailed:
+    return EpochFailed(
+        f"Spark has not started the tasks of the job: {reason}. Check that it has as many free cores as the job needs, and that "
+        "its executors can start Python."
+    )

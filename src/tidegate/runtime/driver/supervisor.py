@@ -7,61 +7,29 @@ process as long as that lives.
 from __future__ import annotations
 
 import logging
-import random
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NoReturn
 
-from tidegate.checkpoint.entry import LogCorrupt
 from tidegate.checkpoint.log import ClaimLost
-from tidegate.config import restart_strategy
 from tidegate.config.choices import JobEnd
-from tidegate.config.restart_strategy import FailureHistory, GiveUp
-from tidegate.connectors.kafka.errors import KafkaRefused
-from tidegate.core.clock import SYSTEM_CLOCK
 from tidegate.core.errors import (
-    GraphError,
-    PreconditionFailed,
-    RestoreError,
-    SchemaError,
-    TidegateError,
-    UnsupportedType,
-    UserCodeError,
+    EpochFailed,
 )
 from tidegate.core.faults import reach
 from tidegate.core.log_setup import in_this_context
 from tidegate.runtime.driver.attempt import Attempt, Stopping
 from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
 from tidegate.runtime.driver.epoch_lock import EpochLock
-from tidegate.runtime.driver.epoch_runner import StateLost
+from tidegate.runtime.driver.failure_response import Failure, FailureResponse, reader_late
 from tidegate.runtime.driver.ownership import Ownership
 from tidegate.runtime.driver.rescale_history import Rescale
 from tidegate.runtime.driver.rescaler import Rescaler
 from tidegate.runtime.driver.running_job import RunningJob
-from tidegate.runtime.driver.sink_threads import OutputStopped
 from tidegate.runtime.sources.kafka_source import recognise
+from tidegate.runtime.sources.reader_start import is_reader_late
 
 log = logging.getLogger("tidegate")
-
-_HOPELESS = (
-    RestoreError, PreconditionFailed, GraphError, ClaimLost, LogCorrupt, OutputStopped, KafkaRefused,
-)  # fmt: skip
-"""Errors that would recur, or that a restart must not undo: another driver owns the job."""
-_OF_A_TARGET = (SchemaError, UnsupportedType)
-"""Of those, errors about a table or topic that somebody may be changing right now: the restart strategy decides."""
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A failure that ended an attempt of a run."""
-
-    at_ms: int
-    kind: str
-    """`user-code`, `state-lost`, `engine`, or the code of the error in lower case."""
-    message: str
-    restarted: bool
 
 
 class Supervisor:
@@ -70,16 +38,16 @@ class Supervisor:
     def __init__(self, job: RunningJob, most_failures: int) -> None:
         self._job = job
         self.lock = EpochLock()
-        self.failures: deque[Failure] = deque(maxlen=most_failures)
+        self._response = FailureResponse(job, most_failures)
+        self.failures: deque[Failure] = self._response.failures
         self.restarts = 0
         self.outcome: BaseException | None = None
         """The error that ended the run, if it failed."""
         self.last_savepoint: str | None = None
         """The savepoint that the job ended with."""
         self.ended = threading.Event()
-        self._memory = FailureHistory()
         self.rescaler = Rescaler(job, self.lock, lambda: self.attempt)
-        self.attempt = self._begin(lambda: None)
+        self.attempt = self._begin_first()
         job.metrics.statuses.enter("RUNNING")
         self.announce_status()
 
@@ -131,6 +99,20 @@ class Supervisor:
                     abandoned.discard_directory()
             raise
 
+    def _begin_first(self) -> Attempt:
+        """Start the first attempt. If Spark has not provided what it needs, or its first epoch fails, the restart strategy
+        decides, as after any failure; every other error is about the job itself, and whoever starts it should see it.
+        """
+        prepare: Callable[[], None] = lambda: None  # noqa: E731
+        while True:
+            try:
+                return self._begin(prepare)
+            except EpochFailed as error:
+                loop = self._response.await_restart(error)
+                if loop.broken is not None:
+                    raise loop.broken from error
+                prepare = loop.rewind
+
     def _supervise(self) -> None:
         try:
             while True:
@@ -170,14 +152,21 @@ class Supervisor:
 
     def _wait_for_query(self) -> None:
         attempt = self.attempt
-        try:
-            attempt.query.awaitTermination()
-        except Exception as error:
-            if self.rescaler.due is not None:
-                return  # The attempt has ended at a checkpoint: whatever its query says, nothing is lost.
-            if self._job.stop.is_asked() and (attempt.error is None or isinstance(attempt.error, Stopping)):
-                return
-            raise (attempt.error or recognise(error)) from None
+        while True:
+            try:
+                attempt.query.awaitTermination()
+                break
+            except Exception as error:
+                if self.rescaler.due is not None:
+                    return  # The attempt has ended at a checkpoint: whatever its query says, nothing is lost.
+                if self._job.stop.is_asked() and (attempt.error is None or isinstance(attempt.error, Stopping)):
+                    return
+                if attempt.error is not None or not is_reader_late(error):
+                    raise (attempt.error or recognise(error)) from None
+                if not attempt.start_query_again():
+                    if self._job.stop.is_asked() or self.rescaler.due is not None:
+                        return
+                    raise attempt.error or reader_late(self._job.settings.slot_timeout_ms) from error
         if self.rescaler.due is not None:
             return  # A batch that was held for a sink has made way, and was refused.
         if attempt.error is not None:
@@ -195,23 +184,7 @@ class Supervisor:
                 self.rescaler.give_way()
         job.metrics.statuses.enter("RESTARTING")
         while True:
-            loop, kind = job.loop, kind_of(error)
-            if loop is None or job.durability is None or job.stop.is_asked():
-                self._give_up(error, kind)
-            if _is_hopeless(error) or job.is_session_dead():
-                self._give_up(error, kind)
-            if loop.broken is not None and _is_hopeless(loop.broken):
-                self._give_up(loop.broken, kind)
-            now_ms = SYSTEM_CLOCK.now().monotonic_ms
-            strategy = job.durability.restart
-            self._memory, decision = restart_strategy.on_failure(strategy, self._memory, now_ms, random.uniform)
-            if isinstance(decision, GiveUp):
-                log.error("the job fails permanently: %s", decision.reason)
-                self._give_up(error, kind)
-            self._note(error, kind, decision.delay_ms, loop.ownership.restore_point().checkpoint_id)
-            self.announce_status()
-            if job.stop.asked.wait(decision.delay_ms / 1000):
-                raise error
+            loop = self._response.await_restart(error, announce=self.announce_status)
             try:
                 self._begin_again(loop)
                 return
@@ -247,7 +220,7 @@ class Supervisor:
         job = self._job
         try:
             owned.check_output(job.committers.committers, job.allow_non_restored_state)
-            job.runner.continue_under(owned.restore_point().term)
+            job.continue_under(owned.store.entry)
             return CheckpointLoop(owned, job.description, before.sinks, before.statistics)
         except BaseException:
             owned.stop()
@@ -294,16 +267,6 @@ class Supervisor:
         self._begin(prepare)
         reach("rescale.5-restored", parallelism=parallelism)
 
-    def _give_up(self, error: BaseException, kind: str) -> NoReturn:
-        self._note(error, kind)
-        raise error
-
-    def _note(self, error: BaseException, kind: str, delay_ms: int | None = None, back_to: int | None = None) -> None:
-        """Record a failure. Without a delay, the job is not restarted."""
-        restarted = delay_ms is not None
-        self.failures.append(Failure(SYSTEM_CLOCK.now().wall_ms, kind, str(error), restarted))
-        self._job.events.failure(error, kind, can_restart=restarted, checkpoint_id=back_to, delay_ms=delay_ms or 0)
-
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def _conclude(self) -> None:
@@ -315,7 +278,7 @@ class Supervisor:
         loop = job.loop
         if loop is None or stop.cancelled:
             return
-        if job.drains:
+        if stop.begin_drain(job.trigger.drain):
             with self.lock:
                 epochs.drain()
         with self.lock:
@@ -364,21 +327,3 @@ class Supervisor:
             loop.leave()
             if self.outcome is None:
                 self.outcome = problem
-
-
-def _is_hopeless(error: BaseException) -> bool:
-    if isinstance(error, UserCodeError):
-        return error.fatal
-    return isinstance(error, _HOPELESS) and not isinstance(error, _OF_A_TARGET)
-
-
-def kind_of(error: BaseException) -> str:
-    """The kind of a failure, as people read it."""
-    match error:
-        case UserCodeError():
-            return "user-code"
-        case StateLost():
-            return "state-lost"
-        case TidegateError():
-            return error.code.lower()
-    return "engine"

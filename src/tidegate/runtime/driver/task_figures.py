@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from tidegate.core.ids import TaskId
 from tidegate.metrics.metric import Kind
 from tidegate.metrics.native import NATIVE
-from tidegate.runtime.driver.run_report import TaskLine
+from tidegate.runtime.driver.run_report import StateSizeLine, TaskLine
 from tidegate.runtime.exchange.messages import StateAccess, TaskAck
+from tidegate.state.state_sizes import scaled
 
 
 class TaskFigures:
@@ -25,6 +26,7 @@ class TaskFigures:
         "fired_timers",
         "held_ms",
         "host",
+        "host_name",
         "idle_ms",
         "last_rows_in",
         "last_rows_out",
@@ -33,18 +35,23 @@ class TaskFigures:
         "metrics",
         "pending_timers",
         "restore_ms",
+        "rests",
         "rows_in",
         "rows_out",
         "seen",
         "state_bytes",
+        "state_sizes",
         "store",
         "uploads_failed",
         "uploads_started",
     )
 
     def __init__(self, first: TaskAck) -> None:
-        self.metrics, self.host = first.metrics, first.host
-        """What it measured in its last epoch, and where it ran. Not the acknowledgement, which may hold much output."""
+        self.metrics = first.metrics
+        """What it measured in its last epoch. Not the acknowledgement, which may hold much output."""
+        self.host = first.host
+        """Where it ran."""
+        self.host_name = first.host_name
         self.seen = 0
         """The number of its last epoch in this run, counted from 1."""
         self.rows_in = self.rows_out = self.late_dropped = 0
@@ -53,6 +60,10 @@ class TaskFigures:
         self.last_rows_in = self.last_rows_out = 0
         self.uploads_started = self.uploads_failed = 0
         self.state_bytes = self.restore_ms = 0
+        self.state_sizes: dict[str, dict[str, int]] = {}
+        """Estimated bytes by operator and state. As old as the last estimate; their sum is about `state_bytes` then."""
+        self.rests = False
+        """Whether it has only restored its state since."""
         self.pending_timers: dict[str, int] = {}
         """By operator, as of the last epoch that counted them."""
         self.memory: dict[str, float] = {}
@@ -63,7 +74,10 @@ class TaskFigures:
 
     def add(self, ack: TaskAck) -> None:
         found = ack.metrics
-        self.metrics, self.host = found, ack.host
+        self.metrics = found
+        self.host = ack.host
+        self.host_name = ack.host_name
+        self.rests = False
         self.rows_in += ack.rows_in
         self.rows_out += ack.rows_out
         self.late_dropped += ack.late_dropped
@@ -81,6 +95,8 @@ class TaskFigures:
         self.restore_ms = found.restore_ms or self.restore_ms
         if found.pending_timers:
             self.pending_timers = found.pending_timers
+        if found.state_sizes:
+            self.state_sizes = found.state_sizes
         if found.memory:
             self.memory = {**self.memory, **found.memory}
         if found.store:
@@ -88,7 +104,10 @@ class TaskFigures:
             self.store = {name: value + counted.get(name, 0.0) for name, value in found.store.items()}
 
     def shares(self, period_ms: int) -> tuple[float, float, float]:
-        """Busy, idle and held as shares of `period_ms`, the time since the epoch before. A task that does not run is idle."""
+        """Return busy, idle and held as shares of `period_ms`, the time since the epoch before. A task that does not run is
+        idle."""
+        if self.rests:
+            return 0.0, 1.0, 0.0
         found = self.metrics
         whole_ms = max(1, period_ms, found.busy_ms + found.idle_ms + found.held_ms)
         busy, held = found.busy_ms / whole_ms, found.held_ms / whole_ms
@@ -103,6 +122,7 @@ class TaskFigures:
             level=task.level,
             slot=int(task.slot),
             host=self.host,
+            host_name=self.host_name,
             busy=busy,
             idle=idle,
             held=held,
@@ -123,6 +143,27 @@ class TaskFigures:
         """Whether the task of the last epoch measured its time."""
         found = self.metrics
         return found.started_ms + found.busy_ms + found.idle_ms + found.held_ms > 0
+
+
+def sizes_of_states(tasks: Mapping[TaskId, TaskFigures]) -> tuple[StateSizeLine, ...]:
+    """Add the sizes of states over these tasks, the largest first.
+
+    Tasks look at their state once in a while, and some may not have looked yet. So only the shares of their estimates count: what
+    is divided is the present size of all tasks of the level.
+    """
+    sizes: Counter[int] = Counter()
+    shares: dict[int, Counter[tuple[str, str]]] = {}
+    for task, figures in tasks.items():
+        sizes[task.level] += figures.state_bytes
+        found = shares.setdefault(task.level, Counter())
+        for operator, states in figures.state_sizes.items():
+            found.update({(operator, state): size for state, size in states.items()})
+    lines = [
+        StateSizeLine(operator=operator, state=state, bytes=size)
+        for level, found in shares.items()
+        for (operator, state), size in scaled(found, sizes[level]).items()
+    ]
+    return tuple(sorted(lines, key=lambda each: (-each.bytes, each.operator, each.state)))
 
 
 class AccessTotals:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +12,8 @@ from tidegate.checkpoint.version_restore import RestoreOrder
 from tidegate.checkpoint.version_upload import EarlyUpload, UploadOrder
 from tidegate.connectors.sink import Committable
 from tidegate.core.errors import GraphError
-from tidegate.core.ids import EpochId, Lineage, Slot, TaskId, Term, Uid
+from tidegate.core.history import History
+from tidegate.core.ids import EpochId, HostId, Lineage, Slot, TaskId, Term, Uid
 from tidegate.core.measuring import MEASURING, Measuring
 from tidegate.core.times import NO_TIME, EpochTime
 from tidegate.runtime.exchange.program import LevelProgram
@@ -56,22 +58,37 @@ class CheckpointNotice:
     """False: it was aborted. A later checkpoint may contain the same epoch, and complete."""
 
 
+@dataclass(frozen=True, slots=True)
+class HostUploads:
+    """`CheckpointWork.every_upload` as it is sent: the orders of the tasks on each host, which the first task of a worker process
+    opens. They are the same for all tasks of an epoch."""
+
+    epoch: EpochId
+    packed: Mapping[HostId, bytes] = field(repr=False)
+
+    def on(self, host: HostId) -> tuple[tuple[TaskId, UploadOrder], ...]:
+        data = self.packed.get(host)
+        return () if data is None else pickle.loads(zlib.decompress(data))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointWork:
     """What the tasks of one level do for checkpoints in one epoch, besides its rows. Sequences have an item for each slot."""
 
-    uploads: tuple[tuple[UploadOrder, ...], ...] = ()
+    uploads: Sequence[tuple[UploadOrder, ...]] = ()
     every_upload: tuple[tuple[TaskId, UploadOrder], ...] = ()
     """The orders for all tasks of the job. The first task on a host starts those of tasks that wait for a core or a level."""
-    keep: tuple[tuple[VersionId, ...], ...] = ()
+    host_uploads: HostUploads | None = None
+    """What a task gets instead of `every_upload`."""
+    keep: Sequence[tuple[VersionId, ...]] = ()
     """Versions that local clean-up must keep, besides the one to start from."""
     records: tuple[tuple[Term, int], ...] = ()
     """Checkpoints (term, id) whose upload records are still needed."""
-    restores: tuple[RestoreOrder | None, ...] = ()
+    restores: Sequence[RestoreOrder | None] = ()
     """In the epoch that restores state: where the state of each slot comes from."""
     wait_ms: int = 0
     """How long a task may wait at its end for an upload or a publication to finish."""
-    publishes: tuple[tuple[PublishOrder, ...], ...] = ()
+    publishes: Sequence[tuple[PublishOrder, ...]] = ()
     """Output that the tasks publish."""
     early: EarlyUpload | None = None
     announced: int = 0
@@ -79,10 +96,12 @@ class CheckpointWork:
     order names them."""
     stores_acks: bool = False
     """Whether results of uploads are stored for the driver as soon as they exist: no epoch takes them there soon."""
-    truncated: tuple[VersionId | None, ...] = ()
+    truncated: Sequence[VersionId | None] = ()
     """With a changelog: the version up to which no checkpoint needs the changes of a slot."""
     notices: tuple[CheckpointNotice, ...] = ()
     """What functions are told before the first row. Empty if no function of the level wants to know."""
+    inline_output_bytes: int = 0
+    """How many bytes of output each task may send with its acknowledgement instead of storing them."""
 
     def of(self, slot: Slot) -> tuple[tuple[UploadOrder, ...], tuple[VersionId, ...], RestoreOrder | None]:
         return (
@@ -94,7 +113,7 @@ class CheckpointWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskAssignment:
-    """The work of the tasks of one level in one epoch. One object for all of them: each finds its part by its partition."""
+    """The work of the tasks of one level in one epoch. The driver has that of all slots; a task gets its own (`task_parts`)."""
 
     job: str
     lineage: Lineage
@@ -107,7 +126,7 @@ class TaskAssignment:
     """The slot of each partition of this level."""
     salts: tuple[int, ...]
     """For each slot of the next level, the integer that Spark's hash maps to its partition. Empty for the last level."""
-    versions: tuple[VersionId | None, ...]
+    versions: Sequence[VersionId | None]
     """The state version of each slot to start from."""
     backend: str
     backend_options: Mapping[str, Any]
@@ -120,9 +139,13 @@ class TaskAssignment:
     archive: Archive | None = None
     work: CheckpointWork = CheckpointWork()
     time: EpochTime = NO_TIME
-    wake: tuple[bool, ...] = ()
+    wake: Sequence[bool] = ()
     """Slots whose timers are due or unknown: their tasks open their state even if no row arrives."""
     measuring: Measuring = MEASURING
+    history: History | None = None
+    """What tasks that publish output compare the markers in their target with."""
+    mark_every_ms: int = 0
+    """How often the tasks of an epoch that takes long leave a mark for the driver. 0: never."""
 
     def unpickle(self) -> LevelProgram:
         try:
@@ -134,6 +157,9 @@ class TaskAssignment:
 
 
 def _not_importable(error: Exception) -> Exception:
+    if isinstance(error, ModuleNotFoundError):
+        # What to do about it is the same as for an import inside a function (`user_code`).
+        return GraphError(f"the functions of the job cannot be loaded on an executor: {error}.")
     return GraphError(
         f"the functions of the job cannot be loaded on an executor: {error}. Modules that are not sent with them "
         "must be importable there: install them, or add them with spark.submit.pyFiles or spark.addArtifact(…, "

@@ -174,6 +174,8 @@ class TaskMetrics(msgspec.Struct, frozen=True, array_like=True):
     """Figures of the memory of state, under the names of metrics."""
     calls: tuple[AsyncCallFigures, ...] = ()
     """Of the async functions that made calls."""
+    state_sizes: dict[str, dict[str, int]] = {}
+    """Estimated bytes on local disk by operator and state, in the epochs that look at them."""
 
 
 class TaskAck(msgspec.Struct, frozen=True, array_like=True):
@@ -213,6 +215,8 @@ class TaskAck(msgspec.Struct, frozen=True, array_like=True):
     """What `ctx.span` measured: operator → name → count, total and longest time in microseconds."""
     slowest_keys: dict[str, dict[str, str]] = {}
     """Operator → name → the key whose use took longest."""
+    host_name: str = ""
+    """How people call the host. `host` identifies its disk since its last boot, and placement goes by that alone."""
 
     @property
     def epoch(self) -> EpochId:

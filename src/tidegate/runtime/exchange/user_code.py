@@ -32,6 +32,12 @@ _PROGRAMMING = (
 )  # fmt: skip
 """Programming mistakes: these errors would recur on every try."""
 _LONGEST = 500
+_BY_NAME = re.compile(r"""(\w+)\[["'](\w+)["']\]""")
+"""A row that is read like a dictionary, in a line of the user's program."""
+_NO_MODULE = re.compile(
+    r"(?:ModuleNotFoundError|GraphError: the functions of the job cannot be loaded on an executor): No module named '([^'.]+)"
+)
+"""In a function, or in a module that is imported when the functions are loaded."""
 
 
 class TracebackLine(msgspec.Struct, frozen=True, array_like=True):
@@ -104,13 +110,29 @@ class UserErrorReport(msgspec.Struct, frozen=True, array_like=True):
 
     def _advice(self, comes_back: bool) -> str:
         if self.programming:
-            return "Correct the program and start the job again; it continues from its last checkpoint, if it has one."
+            again = "start the job again; it continues from its last checkpoint, if it has one."
+            return f"{self._known_mistake() or 'Correct the program'} and {again}"
         if comes_back:
             return (
                 "The same row failed again when it was tried once more, so the job ends. Correct the function and start the job "
                 "again; or continue without such rows: process(…, on_error='skip') or on_error='dead-letter'."
             )
         return "This error may be temporary: a job with checkpoints returns to the last one and reads the row again."
+
+    def _known_mistake(self) -> str | None:
+        """Return what to do about a mistake whose error says little to somebody who makes it for the first time."""
+        if missing := _NO_MODULE.match(self.error):
+            return (
+                f"The Python that runs the tasks has no package {missing[1]!r}. Install it on every executor, or send it with "
+                "the job (--py-files for modules, spark.archives for an environment),"
+            )
+        if self.error.startswith("TypeError: tuple indices must be integers") and self.frames:
+            found = _BY_NAME.search(self.frames[-1].quoted())
+            row, column = found.groups() if found else ("row", "column")
+            return (
+                f"A row is a tuple with names: write {row}.{column} instead of {row}['{column}']. Correct the program"
+            )
+        return None
 
 
 def trace_of(error: BaseException) -> str:

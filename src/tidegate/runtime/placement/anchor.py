@@ -5,6 +5,7 @@ Unioned with each level's input, partition by partition, it makes Spark prefer t
 
 from __future__ import annotations
 
+import logging
 import shutil
 import time
 import uuid
@@ -19,12 +20,15 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tidegate.core.errors import ProtocolViolation
-from tidegate.core.ids import HostId, Lineage, TaskId
+from tidegate.core.ids import EpochId, HostId, Lineage, TaskId
+from tidegate.runtime.exchange.progress_marks import MarkPlace
 from tidegate.runtime.placement.executor_quota import Quotas, ballast, hold_core
 from tidegate.runtime.placement.local_versions import LocalVersions
 from tidegate.state import left_lineages
+from tidegate.state.disk_token import note_start
 from tidegate.state.key_groups import salts
 from tidegate.state.local_root import LocalRoot
+from tidegate.storage import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,8 +36,10 @@ if TYPE_CHECKING:
 _PROBED = pa.schema(
     [pa.field("partition", pa.int32()), pa.field("host", pa.string()), pa.field("found", pa.list_(pa.string()))]
 )
-_SWEPT_AFTER_S = 24 * 3600
-"""Versions that a run has left on a host are removed if no run has continued with them for this long."""
+log = logging.getLogger("tidegate")
+
+_MARKED_S = 1.0
+"""A host whose tasks start together leaves one mark in this time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +71,30 @@ class Anchor:
 
 
 @dataclass(frozen=True, slots=True)
+class PlacementMarks:
+    """The marks that the first tasks on an anchor leave: their Python workers have started."""
+
+    place: MarkPlace
+    id: EpochId
+    after_s: float
+    """Before this moment, in seconds since 1970, nobody looks for marks: most placements end earlier. If the clocks of two hosts
+    differ, marks begin earlier or later."""
+
+    def leave(self) -> None:
+        """In a worker."""
+        if time.time() < self.after_s:
+            return
+        try:
+            self.place.leave(self.id, _MARKED_S)
+        except (OSError, StorageError) as error:
+            log.info("the placement of a task could not be reported: %s", error)
+
+    def take(self) -> bool:
+        """In the driver: return whether there are new marks."""
+        return self.place.of(self.id).take()
+
+
+@dataclass(frozen=True, slots=True)
 class Probe:
     """What the first job on an anchor does on each host, besides reporting it."""
 
@@ -75,12 +105,19 @@ class Probe:
     """How long each of its tasks waits, so that they spread over the executors."""
     quotas: Quotas | None = None
     """These steer where its tasks run."""
+    retention_s: float = 24 * 3600
+    """Versions on the host that no run has used for longer are removed."""
+    marks: PlacementMarks | None = None
 
     def run(self) -> tuple[HostId, list[TaskId]]:
         """In a worker: return the host, and the tasks whose versions it has."""
         root = LocalRoot.open(self.local_dir)
+        note_start(root.path)
         found = self.versions.claim_on(root)
-        left_lineages.sweep(root, _SWEPT_AFTER_S)
+        own = root.lineage_directory(self.versions.job, self.versions.lineage)
+        left_lineages.sweep_if_due(root, self.retention_s, own)
+        if self.marks is not None:
+            self.marks.leave()
         if self.quotas is None:
             time.sleep(self.spread_ms / 1000)
         else:

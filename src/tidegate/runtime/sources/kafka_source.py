@@ -25,7 +25,7 @@ from tidegate.connectors.kafka.formats.decoding import Decoding, OnDecodeError, 
 from tidegate.connectors.kafka.formats.record_format import RecordFormat, RecordPart
 from tidegate.connectors.kafka.positions import Offsets, Range, advance, from_json, gaps, ranges, to_json
 from tidegate.connectors.kafka.reader import Cluster, Isolation, Watch, read_range
-from tidegate.core.durations import Duration, duration_ms
+from tidegate.core.durations import Duration, argument_ms
 from tidegate.core.errors import GraphError, PreconditionFailed, TidegateError
 
 if TYPE_CHECKING:
@@ -69,9 +69,10 @@ def kafka_source(  # noqa: PLR0913 what a user may choose
     adapts to the duration of the last ones. A position that Kafka has already deleted stops the job, unless
     `fail_on_data_loss` is off. `config` holds settings of librdkafka, such as `security.protocol`.
 
-    With a `value_format`, such as `AvroFormat("http://registry:8081")`, the column `value` is decoded to the type of the
-    schema to read with, usually a struct; a `key_format` does the same for `key`. A record that cannot be decoded stops the
-    job; with `on_decode_error="column"` its value is null, and a column `decode_error` says why.
+    With a `value_format`, such as `JsonFormat("customer string, amount double")` or `AvroFormat("http://registry:8081")`,
+    the column `value` is decoded to the type of the schema to read with, usually a struct; a `key_format` does the same for
+    `key`. A record that cannot be decoded stops the job; with `on_decode_error="column"` its value is null, and a column
+    `decode_error` says why.
     """
     names = [topics] if isinstance(topics, str) else list(topics)
     config = config or {}
@@ -86,7 +87,7 @@ def kafka_source(  # noqa: PLR0913 what a user may choose
         raise GraphError(f"isolation_level is 'read_committed' or 'read_uncommitted', not {isolation_level!r}.")
     if max_offsets_per_trigger is not None and max_offsets_per_trigger < 1:
         raise GraphError("max_offsets_per_trigger must be at least 1; omit it to read everything available.")
-    target_ms = None if target_epoch_duration is None else duration_ms(target_epoch_duration)
+    target_ms = None if target_epoch_duration is None else argument_ms("target_epoch_duration", target_epoch_duration)
     if target_ms is not None and target_ms < 1:
         raise GraphError("target_epoch_duration is how long an epoch should last, such as '5 s'.")
     if taken := sorted(key for key in config if key in _OURS):
@@ -100,7 +101,7 @@ def kafka_source(  # noqa: PLR0913 what a user may choose
         "most_rows": str(max_offsets_per_trigger or ""),
         "target_ms": str(target_ms or ""),
         "fail_on_data_loss": json.dumps(fail_on_data_loss),
-        "discovery_ms": str(duration_ms(partition_discovery_interval)),
+        "discovery_ms": str(argument_ms("partition_discovery_interval", partition_discovery_interval)),
         _DECODING: replace(decoding, headers=include_headers).to_json(),
         **{f"{_SECRET}{key}": str(value) for key, value in config.items()},
     }
@@ -116,7 +117,8 @@ def _decoding(
     for part, format in formats.items():
         if format is not None and not isinstance(format, RecordFormat):
             raise GraphError(
-                f"{part}_format is AvroFormat(…), JsonSchemaFormat(…) or ProtobufFormat(…), not {format!r:.100}."
+                f"{part}_format is JsonFormat(…), AvroFormat(…), JsonSchemaFormat(…) or ProtobufFormat(…), not "
+                f"{format!r:.100}."
             )
         if len(topics) > 1 and format is not None and not format.reads_any_topic:
             raise GraphError(
@@ -189,7 +191,8 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 break
             if time.monotonic() > believed:
                 raise PreconditionFailed(
-                    f"Kafka has no topic {', '.join(map(repr, sorted(missing)))}. Create it before the job starts."
+                    f"Kafka has no topic {', '.join(map(repr, sorted(missing)))} at {self._cluster.bootstrap_servers}. Create it "
+                    "before the job starts."
                 )
             self._look_again()
         return to_json(self._begin(places))

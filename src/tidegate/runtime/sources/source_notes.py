@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
 
 from tidegate.checkpoint.metadata import CheckpointMetadata, FileList, QueryFile, SourcePosition, StateFile
+from tidegate.checkpoint.metadata.format3 import SEGMENT_OF_NOTE
 from tidegate.core.errors import RestoreError
 from tidegate.core.ids import AttemptId, EpochId, Uid
 from tidegate.runtime.sources.query_directory import SourceNotes
 from tidegate.state.version import VersionId
 from tidegate.storage import FileHandle, Storage, fetch, store, unique_name
+from tidegate.storage.handle import checksum_of
 
 _INLINE_BYTES = 16 << 10
 """Longer notes are separate objects: a source that has read a million files has notes of many megabytes."""
@@ -27,36 +31,97 @@ class UnclaimedPositions(RestoreError):
         )
 
 
-def store_notes(
+def store_notes(  # noqa: PLR0913 where it goes, and what it describes
     storage: Storage, root: str, folder: str, checkpoint_id: int, epoch: EpochId, uids: Sequence[Uid],
-    sources: Sequence[SourceNotes], batch: str,
+    sources: Sequence[SourceNotes], batch: str, before: CheckpointMetadata | None = None,
 ) -> tuple[tuple[SourcePosition, ...], tuple[QueryFile, ...]]:  # fmt: skip
     """Build the entries of `_metadata` for the sources. Long notes are stored first, in `folder`; names in the
     metadata are relative to `root`.
+
+    `before` is a checkpoint whose files may be used again: of a note that only grew, the log of all files that a source has read,
+    only what was added is stored.
+
+    1. Store what `before` does not have. A crash leaves objects in the folder of a checkpoint that does not exist; the sweep
+       finds them.
+    2. The objects of `before` belong to both checkpoints from the moment that the new one is completed, and references to them
+       are counted: they outlive `before`.
     """
+    known = {} if before is None else {position.uid: position.files for position in before.positions}
+    origin = VersionId(epoch, AttemptId(0))
     positions: list[SourcePosition] = []
     query = [QueryFile(_BATCH, batch)]
+
+    def put(content: bytes) -> StateFile:
+        handle = store(storage, f"{folder}/{unique_name()}", content)
+        return StateFile(
+            name="",
+            path=handle.path.removeprefix(f"{root}/"),
+            size_bytes=handle.size_bytes,
+            checksum=handle.checksum,
+            origin=origin,
+            since=checkpoint_id,
+        )
+
     for uid, source in zip(uids, sources):
         stored: list[StateFile] = []
+        reusable = notes_in(known.get(uid, FileList()))
         for name, content in source.notes.items():
             if len(content) <= _INLINE_BYTES:
                 query.append(QueryFile(f"sources/{uid}/{name}", content.decode()))
                 continue
-            handle = store(storage, f"{folder}/{unique_name()}", content)
-            relative, origin = handle.path.removeprefix(f"{root}/"), VersionId(epoch, AttemptId(0))
-            stored.append(
-                StateFile(
-                    name=name,
-                    path=relative,
-                    size_bytes=handle.size_bytes,
-                    checksum=handle.checksum,
-                    origin=origin,
-                    since=checkpoint_id,
-                )
-            )
+            kept = reusable_parts(content, reusable.values())
+            rest = content[sum(part.size_bytes for part in kept) :]
+            stored += named_parts(name, [*kept, put(rest)] if rest else kept)
         lines = () if source.line is None else (source.line,)
         positions.append(SourcePosition(uid, lines, FileList(stored)))
     return tuple(positions), tuple(query)
+
+
+def notes_in(files: FileList) -> dict[str, list[StateFile]]:
+    """Return the stored parts of each note, in order. A note that was stored at once has one, under the name of the note."""
+    notes: dict[str, dict[int, StateFile]] = {}
+    for file in files:
+        found = SEGMENT_OF_NOTE.fullmatch(file.name)
+        name, number = (file.name, 0) if found is None else (found[1], int(found[2]))
+        notes.setdefault(name, {})[number] = file
+    return {name: [parts[number] for number in sorted(parts)] for name, parts in notes.items()}
+
+
+def named_parts(note: str, parts: Sequence[StateFile]) -> list[StateFile]:
+    """Return the parts of a note under the names that they have in `_metadata`."""
+    if len(parts) == 1:
+        return [msgspec.structs.replace(parts[0], name=note)]
+    return [msgspec.structs.replace(part, name=f"{note}.part-{number:04d}") for number, part in enumerate(parts)]
+
+
+def reusable_parts(content: bytes, notes: Iterable[Sequence[StateFile]]) -> list[StateFile]:
+    """Return the stored parts that `content` begins with, of the note that has most of it.
+
+    What follows is one more part. So that a note has few of them, the last parts are left out, and are stored again with it,
+    unless each is at least twice as long as all that follows: then a part is stored again once for each time that its length
+    doubles, and a note of n bytes has at most log2(n) parts.
+    """
+    best: list[StateFile] = []
+    for parts in notes:
+        fitting = _prefix(content, parts)
+        if sum(part.size_bytes for part in fitting) > sum(part.size_bytes for part in best):
+            best = fitting
+    rest_bytes = len(content) - sum(part.size_bytes for part in best)
+    while rest_bytes and best and best[-1].size_bytes < 2 * rest_bytes:
+        rest_bytes += best.pop().size_bytes
+    return best
+
+
+def _prefix(content: bytes, parts: Sequence[StateFile]) -> list[StateFile]:
+    """Return the first parts, as many as `content` begins with."""
+    at = 0
+    fitting: list[StateFile] = []
+    for part in parts:
+        if at + part.size_bytes > len(content) or checksum_of(content[at : at + part.size_bytes]) != part.checksum:
+            break
+        fitting.append(part)
+        at += part.size_bytes
+    return fitting
 
 
 def check_claimed(snapshot: CheckpointMetadata, uids: Sequence[Uid], allow: bool) -> None:
@@ -93,4 +158,5 @@ def _notes(
     if position is None:
         return SourceNotes(None, {})
     line = position.lines[0] if position.lines else None
-    return SourceNotes(line, {**inline, **{file.name: bring(file) for file in position.files}})
+    stored = {name: b"".join(map(bring, parts)) for name, parts in notes_in(position.files).items()}
+    return SourceNotes(line, {**inline, **stored})

@@ -60,6 +60,9 @@ class AsyncOperator(RowOperator):
         self._is_open = False
         self._figures = _Figures()
 
+    def position(self) -> object:
+        return self.rows_in, self.rows_out, self._unsettled, self._calls.finished
+
     def open(self, notices: Sequence[CheckpointNotice] = ()) -> None:
         """An async function is not told of checkpoints."""
         self._is_open = True

@@ -27,16 +27,19 @@ from tidegate.state.backends import backend_named
 from tidegate.state.changelog import truncate, without_changelog
 from tidegate.state.key_groups import range_of_slot
 from tidegate.state.keyed_states import KeyedStates
+from tidegate.state.left_lineages import note_use
 from tidegate.state.local_root import LocalRoot
 from tidegate.state.operator_states import OperatorStates
 from tidegate.state.port import (
     BudgetedBackend,
+    EntryTooLarge,
     MeasuredStore,
     MemoryUsingStore,
     StateBackend,
     StateStore,
     VersionMissing,
 )
+from tidegate.state.state_sizes import SIZES
 from tidegate.state.version import Manifest, VersionId
 from tidegate.state.version_directory import discard_version, terms_of
 from tidegate.storage import CorruptFile, MeteredStorage, ObjectMissing
@@ -44,10 +47,10 @@ from tidegate.storage import CorruptFile, MeteredStorage, ObjectMissing
 
 @contextmanager
 def _errors_of(operator: str) -> Iterator[None]:
-    """Values of another type than their state are the function's error."""
+    """Values of another type than their state, or larger than the store can hold, are the function's error."""
     try:
         yield
-    except WrongValue as error:
+    except (WrongValue, EntryTooLarge) as error:
         raise FunctionFailed(operator, error) from error
 
 
@@ -58,10 +61,17 @@ class AttemptState:
         self, *, assignment: TaskAssignment, program: LevelProgram, slot: Slot, attempt: AttemptId, root: LocalRoot
     ) -> None:
         level = program.level
-        self._assignment, self._slot, self._host = assignment, slot, root.host
+        self._assignment, self._slot, self.host = assignment, slot, root.host
         self._stateful = level > 0 and any(
             isinstance(node, Process | Transform) and node.states for node in program.nodes
         )
+        self._numbered = [
+            (str(node.uid), spec.name, program.state_ids[node.uid, spec.name])
+            for node in program.nodes
+            if isinstance(node, Process | Transform) and node.uid is not None
+            for spec in node.states
+        ]
+        """Every state of the level: its operator, its name, its id."""
         self._target = VersionId(assignment.epoch, attempt)
         self._store: StateStore | None = None
         self.downloads: MeteredStorage | None = None
@@ -74,6 +84,10 @@ class AttemptState:
         """Figures of the memory of state, under the names of metrics."""
         self.base = assignment.versions[slot] if level > 0 else None
         """The version to start from; for restored state, the version that `restore` created."""
+        self._base_manifest: Manifest | None = None
+        """Its manifest, as far as `missing` has looked."""
+        self.state_sizes: dict[str, dict[str, int]] = {}
+        """Estimated bytes by operator and state, if they were looked at."""
         self.uploads, self._keep, self._restore_order = assignment.work.of(slot) if level > 0 else ((), (), None)
         self.directory_of = partial(root.task_directory, assignment.job, assignment.lineage)
         self.directory = self.directory_of(TaskId(level, slot))
@@ -89,11 +103,13 @@ class AttemptState:
         assignment = self._assignment
         assert assignment.archive is not None
         self.downloads = MeteredStorage(storage_of(assignment.archive))
+        # Before it begins: it may take long, and the last note here may be old enough for another job to remove the directory.
+        note_use(self.directory, checkpointed=True)
         try:
             self.base = restore(
                 self.downloads, self.directory, self._restore_order, without_changelog(self.backend),
                 assignment.backend_options, self._target, CanonicalTask, converter,
-                HostVersions(self._host, self.directory_of),
+                HostVersions(self.host, self.directory_of),
             )  # fmt: skip
         except (CorruptFile, ObjectMissing, CorruptState, MigrationFailed) as error:
             return Fault(FaultKind.RESTORE, str(error))
@@ -105,13 +121,31 @@ class AttemptState:
         if self.base is None:
             return None
         try:
-            self.backend.manifest(self.directory, self.base)
+            self._base_manifest = self.backend.manifest(self.directory, self.base)
         except VersionMissing as error:
             return Fault(FaultKind.MISS, str(error))
         except CorruptState as error:
             discard_version(self.directory, self.base)
             return Fault(FaultKind.CORRUPT, str(error))
+        note_use(self.directory, checkpointed=self._assignment.archive is not None)
         return None
+
+    @property
+    def base_bytes(self) -> int:
+        """The size of the version to start from, as far as `missing` has looked."""
+        return 0 if self._base_manifest is None else self._base_manifest.size_bytes
+
+    def estimate_sizes(self, sealed: Manifest | None) -> None:
+        """Estimate the bytes of each state. `sealed` is the new version; None: the epoch has not changed the state."""
+        manifest = sealed or self._base_manifest
+        if manifest is None or not self._assignment.measuring.tasks:
+            return
+        sizes = SIZES.estimate(self.backend, self.directory, manifest)
+        if not sizes:
+            return
+        for operator, state, id in self._numbered:
+            # A state without entries has no bytes, and is reported all the same.
+            self.state_sizes.setdefault(operator, {})[state] = sizes.get(id, 0)
 
     def begin(self) -> StateStore:
         """Open the store, unless it is open."""
@@ -125,6 +159,18 @@ class AttemptState:
                     discard_version(self.directory, self.base)
                 raise
         return self._store
+
+    def damage(self, error: BaseException) -> Fault | None:
+        """Return a fault if `error` comes from damaged state, wherever it surfaced, and discard the version: the function that
+        read it is not to blame, and a repeat would read it again. None: the error has another cause."""
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, CorruptState):
+            cause = cause.__cause__ or cause.__context__
+        if cause is None:
+            return None
+        if self.base is not None:
+            discard_version(self.directory, self.base)
+        return Fault(FaultKind.CORRUPT, str(cause))
 
     def add_keyed(self, operator: str, states: KeyedStates) -> None:
         """Flush these states before the version is sealed, and remove expired entries."""

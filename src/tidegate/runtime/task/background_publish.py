@@ -27,10 +27,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from tidegate.checkpoint.staging import read_staged
+from tidegate.checkpoint.layout import JobLayout
+from tidegate.checkpoint.staging import StagedReader
 from tidegate.connectors.outcome import CommitOutcome, outcome_of
 from tidegate.connectors.sink import Committable, Committer, CommitterContext, calls_of
 from tidegate.core.faults import reach
+from tidegate.core.history import History
 from tidegate.core.ids import Lineage, Term, Uid
 from tidegate.graph.model import SinkNode
 from tidegate.runtime.exchange.assignment import Archive, PublishOrder
@@ -106,7 +108,15 @@ class Publishing:
         )
 
 
-def begin(archive: Archive, job: str, lineage: Lineage, term: Term, sink: SinkNode, order: PublishOrder) -> Publishing:
+def begin(
+    archive: Archive,
+    job: str,
+    lineage: Lineage,
+    term: Term,
+    sink: SinkNode,
+    order: PublishOrder,
+    history: History | None = None,
+) -> Publishing:
     """Start an order, unless this process is already working for that slot or has the result."""
     run = f"{archive.url} {job} {lineage}"
     key = (run, term, order.sink, order.lane)
@@ -117,18 +127,19 @@ def begin(archive: Archive, job: str, lineage: Lineage, term: Term, sink: SinkNo
         _forget_older(run, term)
         _under_way.pop(key, None)  # Move it to the end: the entries at the beginning are evicted first.
         made = _under_way[key] = Publishing(order=order)
-    work = partial(made.run, partial(_committer, key, archive, sink))
+    work = partial(made.run, partial(_committer, key, archive, job, sink, history))
     threading.Thread(target=work, name=f"tidegate-publish-{order.sink}-{order.lane}", daemon=True).start()
     return made
 
 
-def _committer(key: _Key, archive: Archive, sink: SinkNode) -> Committer:
+def _committer(key: _Key, archive: Archive, job: str, sink: SinkNode, history: History | None) -> Committer:
     """Return the committer of a lane, created by the thread that first needs it: creating one may contact
     the target, which may be down.
     """
     found = _committers.get(key)
     if found is None:
-        context = CommitterContext(sink.input.schema, partial(read_staged, storage_of(archive)))
+        staged = StagedReader(storage_of(archive), JobLayout(job), key[2])
+        context = CommitterContext(sink.input.schema, staged.read, staged.check, lambda: history)
         found = _committers[key] = sink.target.create_committer(context)
     return found
 

@@ -20,8 +20,8 @@ from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.version_upload import Stopped, UploadOrder, VersionUpload
 from tidegate.core.errors import TidegateError
 from tidegate.core.faults import reach
-from tidegate.core.ids import AttemptId, TaskId, Term
-from tidegate.runtime.exchange.assignment import Archive
+from tidegate.core.ids import AttemptId, EpochId, HostId, TaskId, Term
+from tidegate.runtime.exchange.assignment import Archive, HostUploads
 from tidegate.state.port import StateBackend
 from tidegate.state.version import VersionId
 from tidegate.state.version_directory import version_path
@@ -34,6 +34,8 @@ _STORE_AFTER_S, _STORE_AFTER_SENDING_S = 0.25, 1.0
 to an epoch that takes long."""
 
 _workers: dict[tuple[str, str, VersionId], UploadWorker] = {}
+_epochs: dict[str, EpochId] = {}
+"""By the directory of a lineage: the last epoch in which this process has started the uploads of the tasks on its host."""
 _stores: dict[str, RoutedStorage] = {}
 _lock = threading.Lock()
 
@@ -49,10 +51,26 @@ def storage_of(archive: Archive) -> Storage:
     return found
 
 
+def range_reader(archive: Archive | None) -> Callable[[str, int, int], bytes]:
+    """Return a function that reads a range of an object in the job's storage, which it opens when it is needed."""
+
+    def read(path: str, start: int, length: int) -> bytes:
+        assert archive is not None, "without storage, nothing is sent through it"
+        return storage_of(archive).get_range(path, start, length)
+
+    return read
+
+
 def traffic_since_last_report(archive: Archive | None) -> dict[str, tuple[int, int]]:
     """Return requests and bytes by kind that this process has sent to the job's storage, each once."""
     found = None if archive is None else _stores.get(_key(archive))
     return {} if found is None else found.traffic.take()
+
+
+def traffic(archive: Archive | None) -> object:
+    """Return what this process has sent to the job's storage so far: a value that differs when more was sent."""
+    store = None if archive is None else _stores.get(_key(archive))
+    return None if store is None else store.traffic.total()
 
 
 def _key(archive: Archive) -> str:
@@ -177,6 +195,15 @@ class TaskUploads:
             started = worker is not before
             handles.append(UploadHandle(order, worker, started, started and before is not None and before.failed))
         return handles
+
+    def start_on_host(self, uploads: HostUploads, host: HostId, directory: Callable[[TaskId], Path]) -> None:
+        """Start the uploads of the other tasks on this host, once in an epoch: all its tasks have the same list of them."""
+        job = str(self.directory.parent)
+        with _lock:
+            if _epochs.get(job) == uploads.epoch:
+                return
+            _epochs[job] = uploads.epoch
+        self.start_for_others(uploads.on(host), directory)
 
     def start_for_others(
         self, orders: Sequence[tuple[TaskId, UploadOrder]], directory: Callable[[TaskId], Path]

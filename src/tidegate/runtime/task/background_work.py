@@ -41,12 +41,15 @@ class BackgroundWork:
         # Without orders, too: uploads of a checkpoint that was aborted are cancelled.
         own = _uploads(archive, assignment, program.level, slot, attempt, state)
         uploads = own.start(state.uploads, work.announced)
-        own.start_for_others(work.every_upload, state.directory_of)
+        if work.host_uploads is None:
+            own.start_for_others(work.every_upload, state.directory_of)
+        else:
+            own.start_on_host(work.host_uploads, state.host, state.directory_of)
         publications: list[Publishing] = []
         if work.publishes:
             sinks = {node.uid: node for node in program.nodes if isinstance(node, SinkNode)}
             publications = [
-                publish(archive, assignment.job, assignment.lineage, term, sinks[order.sink], order)
+                publish(archive, assignment.job, assignment.lineage, term, sinks[order.sink], order, assignment.history)
                 for order in work.publishes[slot]
             ]
         return cls(uploads, publications, work.wait_ms)

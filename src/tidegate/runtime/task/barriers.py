@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tidegate.core.ids import EpochId
+from tidegate.core.ids import EpochId, Term
 from tidegate.runtime.exchange.messages import Barrier, Fault, FaultKind, decode_barrier, digest
 
 
@@ -27,7 +27,9 @@ class BarrierTracker:
     def control(self, raw: bytes) -> None:
         barrier = decode_barrier(raw)
         if (barrier.term, barrier.number) != (self.epoch.term, self.epoch.number):
-            self._wrong = f"a barrier of epoch {barrier.term}.{barrier.number} arrived in epoch {self.epoch}"
+            self._wrong = (
+                f"a barrier of epoch {EpochId(Term(barrier.term), barrier.number)} arrived in epoch {self.epoch}"
+            )
         elif barrier.target != self.slot or barrier.level != self.level - 1:
             meant, here = f"slot {barrier.target}", f"level {self.level}, slot {self.slot}"
             self._wrong = f"a barrier of level {barrier.level} for {meant} arrived at {here}"

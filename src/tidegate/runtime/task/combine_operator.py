@@ -36,6 +36,9 @@ class CombineOperator:
         self._fields = [self._read.fields[place] for place in self._places]
         self._waiting = WaitingRows(self._read)
 
+    def position(self) -> object:
+        return self.rows_in, self.rows_out
+
     def open(self, notices: Sequence[CheckpointNotice] = ()) -> None:
         """Notices are for the copy of the function behind the shuffle, which has the state."""
         try:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.checkpoint.staging import JobStaging
+from tidegate.checkpoint.staging import InlineRoom, JobStaging
 from tidegate.connectors.sink import WriterContext
 from tidegate.core.errors import SchemaError
 from tidegate.core.ids import AttemptId, Slot
@@ -85,6 +85,8 @@ class OperatorChain:
         }
         self.operators: dict[NodeId, Operator] = {}
         self._sinks: list[SinkOperator] = []
+        self._inline_room = InlineRoom(assignment.work.inline_output_bytes)
+        """Shared by the sinks: the driver bounds what a task sends, not what a sink does."""
         self._loops: list[CallLoop] = []
         """The event loop of the async functions, if there are any."""
         self.access_meters: dict[str, AccessMeter] = {}
@@ -230,6 +232,7 @@ class OperatorChain:
             epoch=assignment.epoch,
             sink=node.uid,
             attempt=self._attempt,
+            room=self._inline_room,
         )
 
     def _writer_context(self, node: SinkNode, staging: JobStaging) -> WriterContext:

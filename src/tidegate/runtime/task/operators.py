@@ -56,6 +56,11 @@ class Operator(Protocol):
     rows_in: int
     rows_out: int
 
+    def position(self) -> object:
+        """Return how far the operator is, within a batch, too: a value that differs when a row has moved. Called by another
+        thread."""
+        ...
+
     def open(self, notices: Sequence[CheckpointNotice] = ()) -> None: ...
     def accept(self, rows: Sequence[Any]) -> None: ...
     def accept_batch(self, batch: pa.RecordBatch) -> None: ...
@@ -225,6 +230,8 @@ class ProcessOperator:
         self.rows_in = self.rows_out = 0
         self.sketch = sketch
         """Finds the keys with the most rows; None: nobody wants to know."""
+        self._left: Iterator[Any] = iter(())
+        """The rows of the current batch that were not taken so far. The iterator knows their number."""
         self._function = function = node.function
         self._context, self.spans = context, context.spans
         if hasattr(function, "attach_states"):
@@ -281,6 +288,11 @@ class ProcessOperator:
         if node.second is None:
             return [function.process_element]
         return [function.process_element1, function.process_element2]
+
+    def position(self) -> object:
+        # The key and the time: while timers fire, nothing else changes.
+        firing = self._states.scope.key, self._process_context.row_time
+        return self.rows_in, self.rows_out, length_hint(self._left), firing
 
     def open(self, notices: Sequence[CheckpointNotice] = ()) -> None:
         self._hooks.initialize()
@@ -364,15 +376,16 @@ class ProcessOperator:
         scope, context = self._states.scope, self._process_context
         row: Any = None
         result: Any = None
+        left = self._left = iter(keys)
         try:
             if times is None:
                 context.row_time = None
-                for row, scope.key, scope.key_group in zip(rows, keys, groups):
+                for row, scope.key, scope.key_group in zip(rows, left, groups):
                     result = function(row, context)
                     if result is not None:
                         extend(result)
             else:
-                for row, scope.key, scope.key_group, context.row_time in zip(rows, keys, groups, times):
+                for row, scope.key, scope.key_group, context.row_time in zip(rows, left, groups, times):
                     result = function(row, context)
                     if result is not None:
                         extend(result)
@@ -520,6 +533,11 @@ class TransformOperator(RowOperator):
         self._row = struct_class(self._schema.fields)
         self._context, self.spans = context, context.spans
         self._emit = emit
+        self._left: Iterator[Any] = iter(())
+        """The rows of the current batch that were not taken so far."""
+
+    def position(self) -> object:
+        return self.rows_in, self.rows_out, length_hint(self._left)
 
     def open(self, notices: Sequence[CheckpointNotice] = ()) -> None:
         self._hooks.initialize()
@@ -537,7 +555,7 @@ class TransformOperator(RowOperator):
     def _run(self, rows: list[Any]) -> None:
         call = self._call
         out: list[Any]
-        left = iter(rows)
+        left = self._left = iter(rows)
         try:
             if self._kind == "map":
                 # Not list(map(…)): a StopIteration raised by the function would end it early and silently.
@@ -571,6 +589,9 @@ class SinkOperator:
         self._context = context
         self._writer: SinkWriter | None = None
         self._written_bytes = 0
+
+    def position(self) -> object:
+        return self.rows_in, self._staging.size_bytes
 
     def open(self, notices: Sequence[CheckpointNotice] = ()) -> None: ...
     def snapshot(self) -> None: ...

@@ -47,6 +47,8 @@ class RowCalls:
         self._finished: queue.SimpleQueue[list[RowCall]] = queue.SimpleQueue()
         self._is_cancelled = False
         self.most_in_progress = 0
+        self.finished = 0
+        """Calls that have a result, or an error."""
         # Of the loop's thread:
         self._tasks: set[asyncio.Task[None]] = set()
         self._cancelled: set[asyncio.Task[None]] = set()
@@ -114,6 +116,7 @@ class RowCalls:
         """Hand back a call, and those that waited for it: together with others while more wait for a place, but at once if there
         is an error, or no row left to begin, since the task then waits for them."""
         call.is_finished = True
+        self.finished += 1
         if not self._how.ordered:
             self._settle(call)
         while self._in_order and self._in_order[0].is_finished:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
+from socket import gethostname
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.core.errors import CorruptState
 from tidegate.core.faults import reach
 from tidegate.core.ids import AttemptId, Slot, Uid
 from tidegate.graph.combine import ROWS
@@ -35,13 +37,14 @@ from tidegate.runtime.exchange.sql_rows import read_sql
 from tidegate.runtime.exchange.user_code import FunctionFailed, encoded
 from tidegate.runtime.task.async_operator import AsyncOperator
 from tidegate.runtime.task.attempt_state import AttemptState
-from tidegate.runtime.task.background_upload import traffic_since_last_report
+from tidegate.runtime.task.background_upload import traffic, traffic_since_last_report
 from tidegate.runtime.task.background_work import BackgroundWork
 from tidegate.runtime.task.barriers import BarrierTracker
 from tidegate.runtime.task.collector import seldom_collecting
 from tidegate.runtime.task.host_resources import host_resources
 from tidegate.runtime.task.operator_chain import OperatorChain
-from tidegate.runtime.task.operators import ProcessOperator
+from tidegate.runtime.task.operators import ProcessOperator, SinkOperator
+from tidegate.runtime.task.progress_reporter import REPORTER
 from tidegate.runtime.task.task_metrics import COUNT_TIMERS_EVERY, with_details
 from tidegate.runtime.task.work_meter import WorkMeter
 from tidegate.state.local_root import LocalRoot
@@ -92,6 +95,18 @@ class _TaskAttempt:
         """Rows that were combined into others before they arrived."""
         self.source_rows: Counter[str] = Counter()
         """Rows read, by source."""
+
+    def position(self) -> object:
+        """Return how far the attempt is: a value that differs when rows, timers or files have moved. Called by another thread,
+        a few times in ten minutes."""
+        return (
+            self.barriers.rows,
+            len(self.barriers.acks),
+            self.fired,
+            0 if self.writer is None else self.writer.rows,
+            tuple(operator.position() for operator in tuple(self.operators.values())),
+            traffic(self.assignment.archive),
+        )
 
     def start_background_work(self) -> None:
         """Start or continue uploads and publications. They run while the attempt processes rows."""
@@ -219,9 +234,14 @@ class _TaskAttempt:
             uploads_answered=uploads_answered,
             access_meters=self.chain.access_meters,
             pending_timers=self.pending_timers,
-            store=self.state.store_metrics,
-            memory=self.state.memory,
+            state=self.state,
         )
+
+    @property
+    def _rows_out(self) -> int:
+        """Rows that were sent to later levels, before any were combined, and rows that the task's own sinks took."""
+        sent = 0 if self.writer is None else self.writer.rows + self.chain.folded
+        return sent + sum(sink.rows_in for sink in self.operators.values() if isinstance(sink, SinkOperator))
 
     def finish(
         self,
@@ -245,7 +265,7 @@ class _TaskAttempt:
             version=version,
             digest=self.barriers.digest(),
             rows_in=self.barriers.rows + self.folded,
-            rows_out=0 if self.writer is None else self.writer.rows + self.chain.folded,
+            rows_out=self._rows_out,
             fault=fault,
             committables=committables,
             operators={op.name: (op.rows_in, op.rows_out) for op in self.operators.values()},
@@ -259,6 +279,7 @@ class _TaskAttempt:
             metrics=self._metrics(len(uploads)),
             spans={name: found for name, times in spans.items() if (found := times.totals())},
             slowest_keys={name: keys for name, times in spans.items() if (keys := times.slowest_keys())},
+            host_name=gethostname(),
         )
         acks = (*self.barriers.acks, encode(ack))
         poisoned = fault is not None
@@ -301,7 +322,8 @@ def run_level(
        steps below.
     2. Read rows, run operators, send what they emit to the next level. A crash leaves a private directory. If a function
        raises, read the rest, report the error, seal nothing. If a task above has poisoned the input, the function has seen
-       only a part of its rows: report the poisoned input instead of the error.
+       only a part of its rows: report the poisoned input instead of the error. If state turns out to be damaged, here or in a
+       later step, discard the version and report that.
     3. Verify the input: a barrier from every sender, and the rows they announced. If it is wrong, report that and seal
        nothing. Otherwise apply the clocks of the epoch and fire the timers that are due, which may emit more rows.
     4. Seal the state version. A crash after this step leaves a version that nothing refers to.
@@ -309,7 +331,8 @@ def run_level(
     6. Send barriers with the acknowledgement. From here the driver decides.
     """
     task = _TaskAttempt(assignment, assignment.slots[partition], partition, AttemptId(attempt))
-    yield from task.meter.output(_located(task, task.meter.input(batches)))
+    with REPORTER.reporting(assignment, attempt, task.position):
+        yield from task.meter.output(_located(task, task.meter.input(batches)))
 
 
 def _located(task: _TaskAttempt, stream: Iterator[pa.RecordBatch]) -> Generator[pa.RecordBatch, None, None]:
@@ -335,14 +358,19 @@ def _run(task: _TaskAttempt, stream: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
             fault = task.barriers.fault()
         except FunctionFailed as failed:
             task.drain(stream)
-            fault = task.barriers.barrier_fault() or _user_fault(failed)
+            fault = task.state.damage(failed) or task.barriers.barrier_fault() or _user_fault(failed)
+        except CorruptState as error:
+            task.drain(stream)
+            fault = task.state.damage(error)
         if fault is None:
             reach("task.3-verified", task=task)
             try:
                 yield from task.advance()
                 manifest = task.seal()
             except FunctionFailed as failed:
-                fault = _user_fault(failed)
+                fault = task.state.damage(failed) or _user_fault(failed)
+            except CorruptState as error:
+                fault = task.state.damage(error)
         if fault is not None:
             task.abort()
             yield from task.finish(fault, None, (), 0)
@@ -350,6 +378,7 @@ def _run(task: _TaskAttempt, stream: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
         if task.writer is not None:
             yield from task.writer.take()
         reach("task.4-sealed", task=task)
+        task.state.estimate_sizes(manifest)
         version = manifest.version if manifest is not None else task.state.base
         task.store_early(version)
         committables = task.chain.prepare_commit()
@@ -358,7 +387,8 @@ def _run(task: _TaskAttempt, stream: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
             None,
             None if version is None else str(version),
             committables,
-            manifest.size_bytes if manifest else 0,
+            # Also of state that the epoch has not changed: after a restore, nothing else says how large it is.
+            manifest.size_bytes if manifest else task.state.base_bytes,
         )
         reach("task.6-sent", task=task)
         task.state.tidy()
@@ -380,7 +410,8 @@ def run_source_stage(
     Input columns are one struct per source, in the order of the program's sources.
     """
     task = _TaskAttempt(assignment, Slot(partition % assignment.parallelism), partition, AttemptId(attempt))
-    yield from task.meter.output(_source_stage(task, task.meter.input(batches)))
+    with REPORTER.reporting(assignment, attempt, task.position):
+        yield from task.meter.output(_source_stage(task, task.meter.input(batches)))
 
 
 def _source_stage(task: _TaskAttempt, stream: Iterator[pa.RecordBatch]) -> Generator[pa.RecordBatch, None, None]:

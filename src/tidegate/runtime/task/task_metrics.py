@@ -8,6 +8,7 @@ import msgspec
 
 from tidegate.runtime.exchange.messages import HotKey, StateAccess, TaskMetrics
 from tidegate.runtime.task.async_operator import AsyncOperator
+from tidegate.runtime.task.attempt_state import AttemptState
 from tidegate.runtime.task.background_work import BackgroundWork
 from tidegate.runtime.task.operators import Operator, ProcessOperator
 from tidegate.state.access_meter import AccessMeter
@@ -28,8 +29,7 @@ def with_details(
     uploads_answered: int,
     access_meters: Mapping[str, AccessMeter],
     pending_timers: Mapping[str, int],
-    store: Mapping[str, float],
-    memory: Mapping[str, float],
+    state: AttemptState,
 ) -> TaskMetrics:
     """Add what operators, their states and background work measured in an attempt; nothing if it does not measure."""
     if not measured.started_ms:
@@ -42,8 +42,9 @@ def with_details(
         pending_timers=dict(pending_timers),
         hot_keys=_hot_keys(operators),
         states=_states(access_meters),
-        store=dict(store),
-        memory=dict(memory),
+        store=dict(state.store_metrics),
+        memory=dict(state.memory),
+        state_sizes=dict(state.state_sizes),
         calls=tuple(figures for each in operators if isinstance(each, AsyncOperator) and (figures := each.figures())),
     )
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from tidegate.core.ids import Term
 from tidegate.state.changelog.store import ChangelogStore
-from tidegate.state.port import BudgetedBackend, StateBackend
+from tidegate.state.port import BudgetedBackend, DividingBackend, StateBackend
 from tidegate.state.version import Manifest, VersionId
 
 
@@ -30,6 +30,10 @@ class ChangelogBackend:
     def write_cache_bytes(self) -> int | None:
         """See `BudgetedBackend`."""
         return self.inner.write_cache_bytes if isinstance(self.inner, BudgetedBackend) else None
+
+    def bytes_by_state(self, file: Path) -> Mapping[int, int]:
+        """See `DividingBackend`."""
+        return self.inner.bytes_by_state(file) if isinstance(self.inner, DividingBackend) else {}
 
     def begin(
         self, directory: Path, base: VersionId | None, target: VersionId, key_groups: tuple[int, int]

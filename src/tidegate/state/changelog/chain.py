@@ -13,12 +13,12 @@ import contextlib
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tidegate.core.errors import CorruptState
 from tidegate.core.ids import EpochId, Term
-from tidegate.state.changelog.change_file import ChangeHeader, ChangeWriter, read_change_header
+from tidegate.state.changelog.change_file import ChangeHeader, ChangeWriter, check_changes, read_change_header
 from tidegate.state.local_root import boot_id
 from tidegate.state.private_directory import PrivateDirectory, sweep
 from tidegate.state.version import VersionId
@@ -36,6 +36,8 @@ class VersionChanges:
     path: Path
     size_bytes: int
     version: VersionId
+    checksum: str = ""
+    """Of its content, if that was read and checked (see `verified`)."""
 
 
 def changes_name(version: VersionId) -> str:
@@ -124,6 +126,11 @@ def _is_of_this_boot(path: Path) -> bool:
         return read_change_header(path).boot == boot_id()
     except (FileNotFoundError, CorruptState):
         return False
+
+
+def verified(changes: VersionChanges) -> VersionChanges:
+    """Read a file, and return it with the checksum of what was read. Raises `CorruptState` if it is damaged."""
+    return replace(changes, checksum=check_changes(changes.path))
 
 
 def truncate(directory: Path, upto: VersionId) -> None:

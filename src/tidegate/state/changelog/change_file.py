@@ -17,7 +17,16 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tidegate.state.frames import copy_rest, corrupt, read_frame, read_rest, write_frame
+from tidegate.state.frames import (
+    CheckedReader,
+    Readable,
+    check_rest,
+    copy_rest,
+    corrupt,
+    read_frame,
+    read_rest,
+    write_frame,
+)
 from tidegate.state.port import StateStore
 from tidegate.state.version import VersionId
 
@@ -78,6 +87,15 @@ def read_change_header(path: Path) -> ChangeHeader:
         return _header(path, source)
 
 
+def check_changes(path: Path) -> str:
+    """Read a whole file and return the checksum of its content. Raises FileNotFoundError, or `CorruptState` if it is damaged."""
+    with path.open("rb") as opened:
+        source = CheckedReader(opened)
+        _header(path, source)
+        check_rest(path, source)
+        return source.check.text()
+
+
 def apply(path: Path, store: StateStore) -> None:
     """Repeat the changes of a file. Raises `CorruptState`; then `store` holds a part of them and must be abandoned."""
     with path.open("rb") as source:
@@ -90,7 +108,7 @@ def apply(path: Path, store: StateStore) -> None:
                 store.write(zip(flat, flat), second)
 
 
-def _header(path: Path, source: BinaryIO) -> ChangeHeader:
+def _header(path: Path, source: Readable) -> ChangeHeader:
     if source.read(len(_MAGIC)) != _MAGIC:
         raise corrupt(path, "it does not begin as a file of changes")
     content = read_frame(path, source)

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tidegate.core.durations import size_bytes
+from tidegate.core.errors import CorruptState
 from tidegate.core.ids import Term
 from tidegate.state import version_directory
+from tidegate.state.heap import change_file
 from tidegate.state.heap.store import HeapStore
 from tidegate.state.version import Manifest, VersionId
 
@@ -31,6 +33,13 @@ class HashMapBackend:
     @staticmethod
     def from_configuration(configuration: Mapping[str, Any]) -> HashMapBackend:
         return HashMapBackend(size_bytes(configuration[CACHE_KEY])) if CACHE_KEY in configuration else HashMapBackend()
+
+    def bytes_by_state(self, file: Path) -> Mapping[int, int]:
+        """See `DividingBackend`."""
+        try:
+            return change_file.bytes_by_state(file)
+        except (CorruptState, OSError):
+            return {}
 
     def begin(
         self, directory: Path, base: VersionId | None, target: VersionId, key_groups: tuple[int, int]

@@ -12,18 +12,24 @@ each key.
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
-from tidegate.state.frames import corrupt, read_frame, read_rest, rows_of_a_frame, write_frame
+from tidegate.state.frames import corrupt, frames_after, read_frame, read_rest, rows_of_a_frame, write_frame
+from tidegate.state.keys import state_of
+from tidegate.state.state_sizes import scaled
 from tidegate.state.version import VersionId
 
 Changes = dict[bytes, bytes | None]
 """The new value of each key; None: deleted."""
 
+_SAMPLED_FRAMES, _SAMPLED_ROWS = 16, 256
+"""What `bytes_by_state` looks at: frames of a file, and about so many entries of each."""
 _MAGIC = b"TGHEAP1\n"
 
 
@@ -68,6 +74,28 @@ def read_into(path: Path, entries: dict[bytes, bytes] | Changes, *, keep_deletes
             else:
                 for key in gone:
                     entries.pop(key, None)
+
+
+def bytes_by_state(path: Path) -> dict[int, int]:
+    """Estimate the bytes of a file by state id, from a sample of its frames and of their entries. Their sum is the size of the
+    file, or nothing if it has no entries."""
+    sizes: Counter[int] = Counter()
+    with path.open("rb") as source:
+        _header(path, source)
+        frames = frames_after(source)[:-1]  # The last one is the end.
+        chance = random.Random(len(frames))  # The same file gets the same estimate.
+        count = min(_SAMPLED_FRAMES, len(frames))
+        for at in range(count):
+            # At random, because even distances may hit the same state again and again: operators write one after another.
+            source.seek(frames[int((at + chance.random()) * len(frames) / count)])
+            flat, gone = read_frame(path, source)
+            step = max(1, (len(flat) // 2 + len(gone)) // _SAMPLED_ROWS)
+            first = chance.randrange(step)
+            for key, value in zip(flat[2 * first :: 2 * step], flat[2 * first + 1 :: 2 * step]):
+                sizes[state_of(key)] += step * (len(key) + len(value))
+            for key in gone[first::step]:
+                sizes[state_of(key)] += step * len(key)
+    return scaled(sizes, path.stat().st_size)
 
 
 def _header(path: Path, source: BinaryIO) -> Header:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tidegate.core.errors import StateError
+from tidegate.core.errors import CorruptState, StateError
 from tidegate.core.faults import reach
 from tidegate.state.failure import state_failure
 from tidegate.state.heap import chain
@@ -37,6 +37,7 @@ class HeapStore:
         self._changed_order: KeyOrder | None = None
         self._building: Building | None = None
         self._ended: str | None = None
+        self._damage: CorruptState | None = None
 
     def get(self, key: bytes) -> bytes | None:
         table = self._table or self._load()
@@ -164,7 +165,7 @@ class HeapStore:
             key_groups=self._key_groups,
             elements=elements,
         )
-        building.publish(manifest)
+        manifest = building.publish(manifest)
         reach("seal.3-published", version=self._target)
         return manifest
 
@@ -188,10 +189,15 @@ class HeapStore:
                     self._table = chain.load(source, self._base, cached)
         except Exception as error:
             self._ended = "unusable since its base could not be read"
-            raise state_failure("reading", self._directory, error) from error
+            failure = state_failure("reading", self._directory, error)
+            if isinstance(failure, CorruptState):
+                self._damage = failure
+            raise failure from error
         return self._table
 
     def _check_usable(self) -> None:
+        if self._damage is not None:
+            raise self._damage  # Again: a function may have caught it.
         if self._ended is not None:
             raise StateError(f"The store of version {self._target} is {self._ended}. Begin a new attempt.")
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
 from tidegate.core.ids import Term
 from tidegate.state import version_directory
+from tidegate.state.rocksdb import table_file
 from tidegate.state.rocksdb.options import RocksDBOptions
 from tidegate.state.rocksdb.store import RocksDBStore
 from tidegate.state.version import Manifest, VersionId
+
+log = logging.getLogger("tidegate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,16 @@ class RocksDBBackend:
         """See `BudgetedBackend`."""
         budget = self.options.budget
         return None if budget is None else budget.write_cache_bytes
+
+    def bytes_by_state(self, file: Path) -> Mapping[int, int]:
+        """See `DividingBackend`. Only tables tell."""
+        if not file.name.endswith(".sst"):
+            return {}
+        try:
+            return table_file.bytes_by_state(file)
+        except (table_file.UnknownTable, OSError) as error:
+            log.debug("no sizes of states: %s", error)
+            return {}
 
     def begin(
         self, directory: Path, base: VersionId | None, target: VersionId, key_groups: tuple[int, int]

@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 import logging
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from rocksdict import Options, Rdict, RdictIter, ReadOptions, WriteBatch
 
-from tidegate.core.errors import StateError
+from tidegate.core.content_check import check_of, require_same
+from tidegate.core.errors import CorruptState, StateError
 from tidegate.core.faults import reach
 from tidegate.state.failure import state_failure
 from tidegate.state.frames import rows_of_a_frame
+from tidegate.state.port import EntryTooLarge
 from tidegate.state.rocksdb.database import flush_and_settle, ingest_sorted, open_database, without_wal
 from tidegate.state.rocksdb.home import Home
 from tidegate.state.rocksdb.native_metrics import hit_ratio, read_native_metrics
 from tidegate.state.rocksdb.options import RocksDBOptions
 from tidegate.state.rocksdb.shared_memory import shared_memory
 from tidegate.state.version import Manifest, VersionFile, VersionId, counted
-from tidegate.state.version_directory import Building, base_of
+from tidegate.state.version_directory import Building, base_of, version_path
 
 log = logging.getLogger("tidegate")
 
 _BATCH_KEYS = 1000
 """Deletions per RocksDB write, which holds the GIL: few enough for other threads of the worker to keep uploading. Puts come
 in as many rows, or a megabyte of values: a memtable takes a whole batch, however large."""
+LARGEST_BYTES = (1 << 31) - 1
+"""The most bytes of a key or a value, as in Flink."""
 _COUNT_HITS_EVERY = 10
 """Hits and misses of the block cache are counted in one epoch out of so many."""
 _SCAN_FIRST, _SCAN_MOST = 16, 1024
@@ -57,6 +60,7 @@ class RocksDBStore:
         self._settings: Options | None = None
         self._written = False
         self._ended: str | None = None
+        self._damage: CorruptState | None = None
         self._no_wal = without_wal()
         self._scans: dict[int, list[Any]] = {}
         self._elements: tuple[tuple[int, int], ...] = ()
@@ -124,6 +128,7 @@ class RocksDBStore:
             self._written = True
             rows = iter(puts)
             while chunk := rows_of_a_frame(rows):
+                _check_sizes(chunk)
                 batch = WriteBatch(raw_mode=True)
                 put = batch.put
                 for key, value in chunk:
@@ -135,6 +140,8 @@ class RocksDBStore:
                 for key in keys:
                     batch.delete(key)
                 database.write(batch, self._no_wal)
+        except EntryTooLarge:
+            raise
         except Exception as error:
             raise self._failed("writing", error) from error
 
@@ -223,7 +230,7 @@ class RocksDBStore:
             key_groups=self._key_groups,
             elements=self._elements,
         )
-        building.publish(manifest)
+        manifest = building.publish(manifest)
         reach("seal.3-published", version=self._target)
         return manifest
 
@@ -268,7 +275,8 @@ class RocksDBStore:
     def _open(self) -> Rdict:
         """Clone the base and open the clone.
 
-        Immutable files are linked. The small files that RocksDB appends to or replaces are copied.
+        Immutable files are linked. The small files that RocksDB appends to or replaces are copied, and compared with their
+        checksums: RocksDB takes a damaged list of tables for the shorter list of an earlier version.
         """
         self._check_usable()
         self._building = building = Building.begin(self._directory, self._target)
@@ -279,7 +287,7 @@ class RocksDBStore:
                 building.link(source, linked)
                 for file in self._base.files:
                     if file not in linked:
-                        shutil.copyfile(source / file.name, home.path / file.name)
+                        _copy(source / file.name, home.path / file.name, file.checksum)
         self._database, self._settings = open_database(
             home,
             self._options,
@@ -305,15 +313,21 @@ class RocksDBStore:
             self._building.discard()
 
     def _check_usable(self) -> None:
+        if self._damage is not None:
+            raise self._damage  # Again: a function may have caught it.
         if self._ended is not None:
             raise StateError(f"The store of version {self._target} is {self._ended}. Begin a new attempt.")
 
     def _failed(self, doing: str, error: Exception) -> StateError:
-        place = self._building.path if self._building is not None else self._directory
+        private = None if self._building is None else self._building.path
+        place = self._directory if self._base is None else version_path(self._directory, self._base.version)
+        failure = state_failure(doing, place, error, private)
+        if isinstance(failure, CorruptState):
+            self._damage = failure
         if self._ended is None:
             self._ended = f"unusable since it failed while {doing}"
             self.abandon()
-        return state_failure(doing, place, error)
+        return failure
 
 
 def _read_ahead(cursor: RdictIter, size: int, floor: bytes | None) -> list[tuple[bytes, bytes]]:
@@ -334,6 +348,23 @@ def _read_ahead(cursor: RdictIter, size: int, floor: bytes | None) -> list[tuple
         chunk.append((found, value()))
         step()
     return chunk
+
+
+def _copy(source: Path, target: Path, checksum: str) -> None:
+    """Copy a small file. Raises `CorruptState` if its content has changed; versions of earlier releases have no checksum."""
+    data = source.read_bytes()
+    if checksum:
+        require_same(source, check_of(data), checksum)
+    target.write_bytes(data)
+
+
+def _check_sizes(rows: Sequence[tuple[bytes, bytes]]) -> None:
+    """Raise `EntryTooLarge` for the first entry above the limit. RocksDB itself drops an entry above 4 GB without an error."""
+    if sum(map(len, chain.from_iterable(rows))) <= LARGEST_BYTES:
+        return  # All of them together: one pass in C for nearly every batch.
+    for key, value in rows:
+        if max(len(key), len(value)) > LARGEST_BYTES:
+            raise EntryTooLarge(key, max(len(key), len(value)), LARGEST_BYTES)
 
 
 def _tables(manifest: Manifest | None) -> list[VersionFile]:

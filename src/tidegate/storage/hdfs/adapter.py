@@ -128,7 +128,10 @@ class HdfsStorage:
 
     def folders(self, prefix: str = "") -> builtins.list[str]:
         check_prefix(self.url, prefix)
-        return sorted(self._listing.folders(prefix))
+        names = sorted(self._listing.folders(prefix))
+        # A folder that is not there is evidence, too: a NameNode that was replaced must not answer for the one that acts.
+        self._sync_edits(f"{prefix}/any")
+        return names
 
     def delete(self, paths: Iterable[str]) -> None:
         """Remove the files, then folders that became empty. A writer that loses its folder this way recreates it."""

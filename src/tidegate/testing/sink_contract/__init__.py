@@ -1,5 +1,5 @@
 """The contract of an exactly-once sink, as tests to inherit. They run under pytest and need no Spark.
-A sink that may repeat rows inherits `OrderContract` alone.
+A sink that may repeat rows inherits `OrderContract` and `RefusalContract`, and `ForgeryContract` if its payloads name anything.
 
     class TestMySink(SinkContract):
         @pytest.fixture
@@ -21,26 +21,65 @@ with contextlib.suppress(ImportError):
     pytest.register_assert_rewrite(
         *(
             f"{__name__}.{part}"
-            for part in ("cleanup", "crashes", "order", "outages", "repeats", "restores", "target", "visibility")
+            for part in (
+                "abandoned",
+                "cleanup",
+                "crashes",
+                "forgeries",
+                "histories",
+                "order",
+                "refusals",
+                "outages",
+                "repeats",
+                "restores",
+                "target",
+                "visibility",
+            )
         )
     )
 
+from tidegate.testing.sink_contract.abandoned import AbandonedContract
 from tidegate.testing.sink_contract.cleanup import CleanupContract
 from tidegate.testing.sink_contract.crashes import CrashContract
+from tidegate.testing.sink_contract.forgeries import ForgeryContract
+from tidegate.testing.sink_contract.histories import HistoryContract
 from tidegate.testing.sink_contract.order import OrderContract
 from tidegate.testing.sink_contract.outages import OutageContract
+from tidegate.testing.sink_contract.refusals import RefusalContract
 from tidegate.testing.sink_contract.repeats import RepeatContract
 from tidegate.testing.sink_contract.restores import RestoreContract
-from tidegate.testing.sink_contract.target import CountsCommits, ShowsMarkers, SinkTarget, check, check_order
+from tidegate.testing.sink_contract.target import (
+    CountsCommits,
+    Refuses,
+    ShowsMarkers,
+    SinkTarget,
+    check,
+    check_order,
+)
 from tidegate.testing.sink_contract.visibility import VisibilityContract
 
-__all__ = ["CountsCommits", "OrderContract", "ShowsMarkers", "SinkContract", "SinkTarget", "check", "check_order"]
+__all__ = [
+    "CountsCommits",
+    "ForgeryContract",
+    "OrderContract",
+    "RefusalContract",
+    "Refuses",
+    "ShowsMarkers",
+    "SinkContract",
+    "SinkTarget",
+    "check",
+    "check_order",
+]
 
 
 class SinkContract(
+    ForgeryContract,
+    HistoryContract,
+    AbandonedContract,
     CleanupContract,
     RestoreContract,
     OutageContract,
+    RefusalContract,
     CrashContract,
     RepeatContract,
     VisibilityContract,

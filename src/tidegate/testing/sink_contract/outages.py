@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from tidegate.connectors.outcome import CommitOutcome, outcome_of
+from tidegate.connectors.sink import Checking
 from tidegate.core.faults import reach
 from tidegate.testing.sink_contract.target import SinkTarget, check
 from tidegate.testing.sink_trial import SinkTrial
@@ -24,6 +25,22 @@ class OutageContract:
         trial.epoch(2, 2)
         assert trial.checkpoint()
         check(target, trial)
+
+    def test_the_check_before_a_start_passes_and_changes_nothing(self, target: SinkTarget) -> None:
+        """A committer without a check passes as well."""
+        trial = SinkTrial(target.sink())
+        trial.epoch(2, 2)
+        seen, left = target.rows(), target.leavings()
+        for _ in range(2):
+            assert _checked(trial) is CommitOutcome.COMMITTED
+        assert (target.rows(), sorted(target.leavings())) == (seen, sorted(left))
+        assert trial.checkpoint()
+        check(target, trial)
+
+    def test_a_target_that_is_down_ends_no_start(self, target: SinkTarget) -> None:
+        trial = SinkTrial(target.sink())
+        with target.outage():
+            assert not _checked(trial).stops_the_job
 
     def test_a_target_that_is_down_is_tried_again(self, target: SinkTarget) -> None:
         """The outage is no reason to stop the job: no output is rejected, and none is in doubt."""
@@ -48,6 +65,15 @@ class OutageContract:
         trial.epoch(2, 2)
         assert trial.checkpoint()
         check(target, trial)
+
+
+def _checked(trial: SinkTrial) -> CommitOutcome:
+    try:
+        if isinstance(trial.committer, Checking):
+            trial.committer.check_target()
+    except Exception as error:
+        return outcome_of(error)
+    return CommitOutcome.COMMITTED
 
 
 def _attempted(trial: SinkTrial) -> CommitOutcome:

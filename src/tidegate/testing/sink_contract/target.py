@@ -52,6 +52,15 @@ class ShowsMarkers(Protocol):
     def markers(self) -> list[str]: ...
 
 
+@runtime_checkable
+class Refuses(Protocol):
+    """A target that can refuse a sink for good, as after a wrong password. Its committer must say so at once."""
+
+    def refusing(self) -> tuple[Sink, str]:
+        """Return a sink whose target will always refuse it, and a text that names the target: its address, or its table."""
+        ...
+
+
 def check(target: SinkTarget, *trials: SinkTrial) -> None:
     """Check that readers find every row of the completed checkpoints once, and nothing else."""
     check_same(target.rows(), [row for trial in trials for row in trial.expected])

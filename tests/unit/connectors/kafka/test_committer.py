@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tidegate.connectors.kafka.committer import Owed, _first_markers, _last_markers, _Transactions, _transactions_of
-from tidegate.connectors.kafka.marker import SinkSlot, encode
+from tidegate.connectors.kafka.marker import Marker, SinkSlot, encode, holder_in, metadata_of, read_marker
 from tidegate.connectors.kafka.payload import StagedPart
-from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
+from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid, term_of
 
 
 def stream(slot: int) -> SinkSlot:
@@ -16,7 +16,8 @@ def stream(slot: int) -> SinkSlot:
 
 def owed(slot: int, number: int, part: int = 0, size_bytes: int = 10) -> Owed:
     epoch = EpochId(Term(1), number)
-    return Owed("t", stream(slot), epoch, encode(epoch, part), StagedPart(f"{number}-{slot}-{part}", 1, size_bytes), 0)
+    marker = Marker(encode(epoch, part), epoch.term)
+    return Owed("t", stream(slot), epoch, marker, StagedPart(f"{number}-{slot}-{part}", 1, size_bytes), 0)
 
 
 @pytest.mark.parametrize(
@@ -49,3 +50,17 @@ def test_a_transaction_carries_epochs_in_order_and_the_last_marker_of_each_slot(
 def test_a_slot_without_a_marker_gets_one_that_covers_nothing_of_what_is_sent():
     parts = [owed(0, 2), owed(1, 2), owed(0, 3)]
     assert _first_markers(parts) == {stream(0): owed(0, 2).marker, stream(1): owed(1, 2).marker}
+
+
+def test_the_metadata_of_an_offset_tells_the_holder_and_the_whole_term():
+    term = term_of(7, 0xFFFFFFFF)
+    offset = encode(EpochId(term, 41), 3)
+    metadata = metadata_of("tidegate-line-out-1-t", term)
+    assert holder_in(metadata) == "tidegate-line-out-1-t"
+    assert read_marker(offset, metadata).epoch == EpochId(term, 41)
+
+
+def test_a_marker_of_an_earlier_version_has_the_term_that_its_offset_tells():
+    offset = encode(EpochId(Term(7), 41), 3)
+    assert read_marker(offset, "tidegate-line-out-1-t").epoch == EpochId(Term(7), 41)
+    assert read_marker(offset, None).epoch == EpochId(Term(7), 41)

@@ -41,13 +41,21 @@ VALUE_BYTES = 4_000
 
 
 class Driver:
-    """A run of a job with one task, whose epochs change its state. Use it as a context; leaving it suspends the job."""
+    """A run of a job with one task, whose epochs change its state. Use it as a context; leaving it suspends the job.
+
+    Times among `checkpointing` may be milliseconds, which tests count with.
+    """
 
     def __init__(
         self, folder: Path, job: str = "job", *, options: Mapping[str, Any] | None = None, path: str | None = None,
-        listening: frozenset[int] = frozenset(), **checkpointing: Any,
+        listening: frozenset[int] = frozenset(), accepted: tuple[EpochId, ...] = (), **checkpointing: Any,
     ) -> None:  # fmt: skip
-        chosen = Checkpointing(**{"dir": str(folder / "checkpoints"), "interval": 1_000} | checkpointing)
+        times = ("interval", "timeout", "min_pause")
+        written = {
+            name: f"{value} ms" if name in times and isinstance(value, int) else value
+            for name, value in checkpointing.items()
+        }
+        chosen = Checkpointing(**{"dir": str(folder / "checkpoints"), "interval": "1 s"} | written)
         settings, durability = read_settings(2, parallelism=1, max_parallelism=KEYS, checkpoint=chosen, options=options)
         assert durability is not None
         self.folder, self.clock, self.layout = folder, ManualClock(), JobLayout(job)
@@ -57,7 +65,7 @@ class Driver:
         routed = RoutedStorage(self.storage)
         history = JobHistory(routed, self.layout, durability.checkpoints, durability.recovery.uids, self.clock)
         source = None if path is None else resolve(routed, self.layout, path)[0]
-        self.owned = Ownership.claim(history, Start(source), force=True)
+        self.owned = Ownership.claim(history, Start(source=source, accepted=accepted), force=True)
         found = self.owned.restore_point()
         described = JobDescription(
             job=job, parallelism=1, max_parallelism=KEYS, backend=settings.state_backend, levels=1, sources=(Uid("rows"),),

@@ -6,7 +6,7 @@ from typing import Any
 
 from tidegate.core.ids import Lineage, Term
 from tidegate.graph.outline import Outline, OutlineEdge, OutlineNode, OutlineState
-from tidegate.runtime.driver.run_report import EpochLine, RunReport, SinkLine, SourceLine, TaskLine
+from tidegate.runtime.driver.run_report import EpochLine, RunReport, SinkLine, SourceLine, StateSizeLine, TaskLine
 
 TASK_LINE = TaskLine(
     task="L1-S0", level=1, slot=0, host="h1", busy=0.5, idle=0.25, held=0.25, rows_in=10, rows_out=4, bytes_in=800, bytes_out=90,
@@ -52,6 +52,7 @@ def run_report(**more: Any) -> RunReport:
                 ),
             ),
             "tasks": (TASK_LINE,),
+            "states": (StateSizeLine(operator="totals", state="total", bytes=4096),),
             "sources": (SourceLine(source="lines", event_time_lag_ms=12),),
             "sinks": (SinkLine(sink="out", guarantee="EXACTLY_ONCE"),),
             "held_by": None,

@@ -15,11 +15,14 @@ from tests.unit.runtime.driver.test_output_release import Place, Target
 from tests.unit.runtime.driver.test_running_job import running
 from tests.waiting import eventually
 from tidegate.core.errors import ProtocolViolation
+from tidegate.runtime.driver import attempt as attempts
 from tidegate.runtime.driver.attempt import Attempt, Stopping
 from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
 from tidegate.runtime.driver.epoch_lock import EpochLock
+from tidegate.runtime.driver.epoch_trigger import EpochTrigger
 from tidegate.runtime.driver.streaming_time import StreamingTime
 from tidegate.runtime.sources.query_directory import Positions
+from tidegate.runtime.sources.reader_start import ReaderPatience
 
 BATCH: Any = object()
 
@@ -42,6 +45,7 @@ class Begun(Attempt):
         self._job, self._lock = self.epochs._job, EpochLock()
         self.error, self._retired, self._pinned = None, False, pinned
         self._ends = deque(maxlen=2)
+        self._readers = ReaderPatience()
         self._streaming, self.query, self._input_ended = StreamingTime(), Query(), False
         self._job.trigger = SimpleNamespace(interval_s=0.0)
         (self.epochs.directory / "offsets").mkdir(parents=True)
@@ -122,6 +126,33 @@ def test_timers_that_are_due_wait_until_all_available_rows_are_read(tmp_path: Pa
     pacing.join(10)
 
 
+@pytest.mark.parametrize("checkpointed", [True, False])
+def test_an_idle_job_without_checkpoints_runs_an_epoch_now_and_then_so_that_its_tasks_note_their_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpointed: bool
+) -> None:
+    """Another job on its hosts would otherwise remove its state a day after an executor was replaced."""
+    with Place(tmp_path).run(out=Target()) as run:
+        attempt = Begun(tmp_path, run.loop if checkpointed else None)
+        job = attempt._job
+        job.trigger, job.settings = EpochTrigger(), SimpleNamespace(slot_timeout_ms=1)  # type: ignore[assignment]
+        job.description = SimpleNamespace(tasks=())  # type: ignore[assignment]
+        job.runner.forget_versions = job.runner.place = lambda: None  # type: ignore[method-assign, assignment, return-value]
+        job.runner.has_timers, attempt._orders, attempt._idle_s = False, {}, 0.0  # type: ignore[misc]
+        job.last_epoch_s = time.monotonic() - 3600
+        before = attempt.runner.epoch
+        attempt.bring_back()
+        time.sleep(0.3)
+        assert attempt.runner.epoch == before, "an epoch that nobody needs"
+        monkeypatch.setattr(attempts, "REFRESH_S", 1800)
+        if checkpointed:
+            time.sleep(0.3)
+            assert attempt.runner.epoch == before, "a checkpoint has its state"
+        else:
+            eventually(lambda: attempt.runner.epoch != before)
+        job.stop.asked.set()
+        attempt.retire()
+
+
 @pytest.mark.feature("C50")
 def test_an_attempt_that_starts_after_the_drain_reads_no_row(tmp_path: Path) -> None:
     """Rows that have arrived since would be late."""
@@ -130,3 +161,35 @@ def test_an_attempt_that_starts_after_the_drain_reads_no_row(tmp_path: Path) -> 
     attempt._on_batch(BATCH, 0)
     assert (attempt.query.isActive, attempt.error) == (False, None)
     assert attempt.runner.epoch.number == 1
+
+
+def test_a_query_whose_reader_was_late_is_started_again_until_the_patience_ends(tmp_path: Path) -> None:
+    attempt = Begun(tmp_path)
+    now = [0.0]
+    started: list[Query] = []
+
+    def start() -> Query:
+        started.append(Query())
+        return started[-1]
+
+    attempt._readers = ReaderPatience(lambda: now[0])
+    attempt._start_query = start
+    attempt._job.settings = SimpleNamespace(slot_timeout_ms=300_000)
+    for now[0] in (0.0, 150.0, 299.0):
+        assert attempt.start_query_again()
+    assert attempt.query is started[-1]
+    now[0] = 301.0
+    assert not attempt.start_query_again()
+    attempt._readers.reset()
+    assert attempt.start_query_again(), "a batch has come in between"
+
+
+def test_no_query_is_started_again_for_a_job_that_stops(tmp_path: Path) -> None:
+    """Whoever asked for it has stopped the query that had ended, and would never stop the next one."""
+    attempt = Begun(tmp_path)
+    attempt._readers = ReaderPatience()
+    attempt._job.settings = SimpleNamespace(slot_timeout_ms=300_000)
+    attempt._job.stop.asked.set()
+    before = attempt.query
+    assert not attempt.start_query_again()
+    assert attempt.query is before

@@ -12,6 +12,7 @@ import pytest
 from tests.unit.runtime.driver.driver_kit import TASK, Driver
 from tidegate.core import faults
 from tidegate.savepoint.snapshot import StoredSnapshot
+from tidegate.state.changelog import ChangelogBackend
 
 INTERVAL_MS = 1_000
 CHANGELOG: dict[str, Any] = {
@@ -98,6 +99,32 @@ def test_nothing_is_announced_that_starts_from_a_version_of_discarded_epochs(dri
     driver.loop._thread.call(driver.loop.checkpointer.on_rewind)
     taken = driver.loop.uploads.announcements.begin_epoch(empty=False)
     assert taken is None or not taken.materialized
+
+
+@pytest.mark.feature("G10")
+@pytest.mark.parametrize("on", [True, False])
+def test_a_job_switches_the_changelog_on_or_off_in_code_whatever_all_jobs_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on: bool
+) -> None:
+    """Tasks write changes or do not, and checkpoints ask for them or do not: also one that is announced to its epoch."""
+    (tmp_path / "config.yaml").write_text(f"state.changelog.enabled: {str(not on).lower()}\n")
+    monkeypatch.setenv("TIDEGATE_CONF_DIR", str(tmp_path))
+    chosen = {**CHANGELOG, "state.changelog.enabled": on}
+    with Driver(tmp_path, interval=INTERVAL_MS, timeout="10 s", incremental=True, options=chosen) as driver:
+        driver.checkpoint(0, 1, 2)
+        driver.pass_time(2 * INTERVAL_MS)
+        driver.run_epoch(3)
+        driver.run_epoch()
+        driver.pass_time(INTERVAL_MS - 1)
+        early = driver.begin_epoch().early
+        assert early is not None
+        assert driver.version is not None
+        driver.end_epoch(4)
+        driver.loop.request()
+        driver.settle()
+        (order,) = driver.orders()
+        assert (isinstance(driver.backend, ChangelogBackend), early.changelog, order.changelog) == (on, on, on)
+        assert (early.order(TASK.slot, driver.version).changelog, bool(list(driver.home.glob("changes/*")))) == (on, on)
 
 
 class Died(Exception):

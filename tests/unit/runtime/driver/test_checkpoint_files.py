@@ -8,14 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.runtime.driver.driver_kit import TASK, Driver
+from tests.unit.runtime.driver.driver_kit import GROUPS, TASK, Driver
 from tidegate.checkpoint import version_upload
 from tidegate.checkpoint.metadata import StoredFileList
 from tidegate.checkpoint.staging import JobStaging
 from tidegate.checkpoint.start import StartRefused
-from tidegate.core.ids import AttemptId, Uid
+from tidegate.core.ids import AttemptId, Uid, ordinal
+from tidegate.runtime.sources.source_notes import load_notes
 from tidegate.savepoint.snapshot import StoredSnapshot
 from tidegate.savepoint.verify import verify
+from tidegate.state.keys import state_prefix
+from tidegate.state.version import VersionId
 from tidegate.testing.storage import StorageFault, Strike
 
 RARELY = "1 h"
@@ -76,7 +79,7 @@ def test_a_job_has_a_folder_with_shared_taskowned_and_one_for_each_checkpoint(tm
         epoch = driver.run_epoch(1)
         JobStaging(driver.storage, driver.layout, epoch, Uid("out"), AttemptId(1)).put(b"rows")
         assert {path.name for path in (tmp_path / "checkpoints" / "job").iterdir() if path.is_dir()} == {
-            "chk-1", "chk-2", "shared", "taskowned", "log"
+            "chk-1", "chk-2", "shared", "taskowned", "log", "entries"
         }  # fmt: skip
         assert driver.files("chk-2") == {"chk-2/_metadata"}
         assert len(driver.files("shared")) == 2
@@ -113,6 +116,7 @@ def test_what_belongs_to_one_checkpoint_is_in_its_folder_and_goes_with_it(tmp_pa
         own = driver.files("chk-1")
         assert len(own) == 2
         assert own - {"chk-1/_metadata"} <= named_by(driver, 1)
+        driver.note_position("other files " * 2_000)  # What is still true would belong to the next checkpoint, too.
         driver.checkpoint(1)
         assert driver.files("chk-1") == set()
         assert len(driver.files("chk-2")) == 2
@@ -132,16 +136,20 @@ def test_checkpoints_come_and_go_without_anybody_asking(tmp_path: Path) -> None:
 
 
 @pytest.mark.feature("E15")
-@pytest.mark.parametrize("named", ["chk-2", "chk-2/_metadata"])
-def test_a_run_begins_from_the_retained_checkpoint_whose_path_it_is_given(tmp_path: Path, named: str) -> None:
+@pytest.mark.parametrize("scheme", ["", "file://"])
+@pytest.mark.parametrize("named", ["chk-2", "chk-2/", "chk-2/_metadata"])
+def test_a_run_begins_from_the_retained_checkpoint_whose_path_it_is_given(
+    tmp_path: Path, named: str, scheme: str
+) -> None:
     with Driver(tmp_path, interval=RARELY, num_retained=2) as driver:
         for key in range(3):
             driver.checkpoint(key)
     place = tmp_path / "checkpoints" / "job"
-    with Driver(tmp_path, interval=RARELY, num_retained=2, path=str(place / named)) as driver:
+    with Driver(tmp_path, interval=RARELY, num_retained=2, path=f"{scheme}{place}/{named}") as driver:
         found = driver.owned.restore_point()
-        assert (found.checkpoint_id, found.term) == (2, 2)
+        assert (found.checkpoint_id, ordinal(found.term)) == (2, 2)
         assert found.snapshot == StoredSnapshot.open(place / "chk-2").metadata
+        assert found.stored is not None, "the next checkpoint reuses its files"
 
 
 @pytest.mark.feature("E15")
@@ -203,6 +211,44 @@ def test_files_that_a_crashed_run_left_are_deleted_by_the_next_run(tmp_path: Pat
         assert driver.files("shared") == named_by(driver, 1)
 
 
+@pytest.mark.feature("E16")
+@pytest.mark.parametrize("how", ["another checkpoint was taken", "an attempt was repeated"])
+def test_files_stored_early_for_an_announced_checkpoint_that_does_not_contain_them_are_deleted(
+    tmp_path: Path, how: str
+) -> None:
+    with Driver(tmp_path, interval=1_000, inline_threshold=0) as driver:
+        driver.checkpoint(0, 1, 2)
+        driver.checkpoint(0)
+        driver.pass_time(5_000)
+        driver.run_epoch(1)
+        driver.run_epoch(1)
+        assert not driver.pending
+        assert not driver.loop.checkpointer._cleaning._sweeps, "nothing else asks for a search"
+        driver.pass_time(999)
+        early = driver.begin_epoch().early
+        assert early is not None
+        if how == "another checkpoint was taken":
+            driver.loop.request()
+            driver.settle()
+        driver.epoch = driver.epoch.next()
+        # Of two attempts, the driver accepts the second. The first has stored its version all the same.
+        other = VersionId(driver.epoch, AttemptId(9))
+        store = driver.backend.begin(driver.home, driver.version, other, GROUPS)
+        store.write([(state_prefix(3, 1) + b"key", b"of nobody")], ())
+        store.seal()
+        before = driver.files("shared")
+        driver._upload(early.order(TASK.slot, other), None)
+        left = driver.files("shared") - before
+        assert left
+        driver._write((3,))
+        driver._report((), early.checkpoint_id, tries=1 if how == "another checkpoint was taken" else 2)
+        driver.run_epoch(4)
+        driver.checkpoint(5)
+        driver.checkpoint(6)
+        assert left.isdisjoint(driver.files("shared"))
+        assert driver.files("shared") == named_by(driver, driver.owned.store.entry.last_id)
+
+
 @pytest.mark.feature("H12")
 def test_tasks_keep_the_version_of_the_latest_checkpoint_on_local_disk(tmp_path: Path) -> None:
     with Driver(tmp_path, interval="1 h") as driver:
@@ -252,3 +298,27 @@ def test_files_of_dropped_checkpoints_are_deleted_by_threads_of_their_own(
 
         name = deleters[f"job/chk-{first}/_metadata"]
         assert name.startswith("tidegate-delete") == (parallel is not False)
+
+
+def test_the_log_of_a_source_is_stored_once_and_outlives_the_checkpoint_that_stored_it(tmp_path: Path) -> None:
+    with Driver(tmp_path, num_retained=1) as driver:
+        log = "".join(f"line {n}\n" for n in range(10_000))
+        driver.note_position(log)
+        first = driver.checkpoint()
+        (part,) = driver.files(f"chk-{first}") - {f"chk-{first}/_metadata"}
+        driver.note_position(log + "one more line\n" * 2_000)
+        second = driver.checkpoint()
+        assert driver.files(f"chk-{first}") == {part}, "without its _metadata"
+        third = driver.checkpoint()
+        assert driver.files(f"chk-{third}") == {f"chk-{third}/_metadata"}
+        assert len(driver.files(f"chk-{second}")) == 1
+        full = driver.loop.request(full=True)
+        driver.settle()
+        driver.run_epoch()
+        assert len(driver.files(f"chk-{full.result(30).id}")) == 2, "a full one shares no file"
+        assert not driver.files(f"chk-{first}")
+    with Driver(tmp_path, num_retained=1) as driver:
+        snapshot = driver.owned.snapshot
+        assert snapshot is not None
+        (notes,), _ = load_notes(driver.owned.history.storage, driver.layout.root, snapshot, [Uid("rows")], False)
+        assert notes.notes == {"0": (log + "one more line\n" * 2_000).encode()}

@@ -28,8 +28,8 @@ def fail_checkpoint(driver: Driver) -> None:
 
 
 @pytest.mark.feature("D2", "E11")
-def test_an_interval_of_1000_takes_a_checkpoint_every_second(tmp_path: Path) -> None:
-    with Driver(tmp_path, interval=1_000) as driver:
+def test_an_interval_of_a_second_takes_a_checkpoint_every_second(tmp_path: Path) -> None:
+    with Driver(tmp_path, interval="1 s") as driver:
         driver.pass_time(1_000)  # The first one is taken at a random moment of the first second.
         driver.run_epoch(1)
         assert (driver.completed, driver.pending) == (1, [])

@@ -15,9 +15,11 @@ import pytest
 from tests.unit.runtime.driver.test_checkpoint_loop import Death, dies_at
 from tests.unit.runtime.driver.test_output_release import WAIT_S, Job, Place, Target
 from tests.unit.runtime.driver.test_running_job import Runner, running
+from tests.waiting import eventually
 from tidegate.checkpoint.start import StartRefused
 from tidegate.config.choices import JobEnd
-from tidegate.core.errors import EpochFailed, GraphError
+from tidegate.core import faults
+from tidegate.core.errors import EpochFailed, GraphError, PreconditionFailed
 from tidegate.core.ids import Slot
 from tidegate.core.times import MAX_WATERMARK
 from tidegate.runtime.driver.clocks import Clocks
@@ -44,7 +46,7 @@ class NoTimers:
 def supervisor_of(job: Job) -> Supervisor:
     """The supervisor of a run whose query has ended."""
     running: Any = SimpleNamespace(
-        loop=job.loop, runner=NoTimers(), stop=StopRequest(), timeout_s=WAIT_S, autoscaler=None, drains=False
+        loop=job.loop, runner=NoTimers(), stop=StopRequest(), timeout_s=WAIT_S, autoscaler=None, trigger=EpochTrigger()
     )
     supervisor: Any = object.__new__(Supervisor)
     supervisor._job, supervisor.lock = running, EpochLock()
@@ -159,6 +161,72 @@ class Drained:
         self.supervisor._close()
 
 
+class DueTimers(Runner):
+    """Runs epochs that fire the timer that is due, which emits a row. Another one is due after it, `left` in all."""
+
+    left = 0
+
+    def timers_due(self) -> bool:
+        return self.left > 0
+
+    timers_pending = timers_due
+
+    def run_epoch(self, batch: Any, *, time_stands: bool = False, **more: Any) -> EpochReport:
+        report = super().run_epoch(batch)
+        fires = self.left > 0 and not time_stands
+        self.left -= fires
+        return report if fires else replace(report, committables=())
+
+
+def with_due_timers(folder: Path, job: Job, target: Target, left: int) -> tuple[Supervisor, Any]:
+    """Return the supervisor of a run without drain whose query has ended, and its runner."""
+    epochs, runner = running(folder, target, job.loop, "EXACTLY_ONCE")
+    runner.__class__ = DueTimers
+    runner.left = left  # type: ignore[attr-defined]
+    supervisor: Any = object.__new__(Supervisor)
+    supervisor._job, supervisor.lock = epochs._job, EpochLock()
+    supervisor.attempt = SimpleNamespace(epochs=epochs)
+    return supervisor, runner
+
+
+@pytest.mark.feature("C52", "N33")
+def test_timers_that_are_due_when_the_input_ends_fire_one_after_the_other_before_the_last_checkpoint(
+    tmp_path: Path,
+) -> None:
+    """The next checkpoint would be due in an hour. A timer of one operator may make one of the next operator due."""
+    target = Target()
+    with Place(tmp_path).run(out=target) as job:
+        supervisor, runner = with_due_timers(tmp_path, job, target, left=3)
+        supervisor._conclude()
+        assert (runner.left, len(target.published)) == (0, 3)
+        last = job.loop.statistics.latest_completed
+        assert last is not None
+        assert last.epoch >= target.published[-1][0]
+
+
+@pytest.mark.feature("N33")
+def test_no_timer_fires_while_the_job_waits_for_its_last_output(tmp_path: Path) -> None:
+    """Its rows would belong to no checkpoint. Functions that listen, and tasks that publish, still need epochs."""
+    target = Target()
+    target.open.clear()
+    with Place(tmp_path).run(listening=frozenset({1}), out=target) as job:
+        supervisor, runner = with_due_timers(tmp_path, job, target, left=1)
+        epochs = supervisor.attempt.epochs
+        epochs.run_out()
+        job.checkpoint()
+        runner.left = 1
+        run_epoch = runner.run_epoch
+
+        def runs_and_opens(batch: Any, **more: Any) -> EpochReport:
+            target.open.set()
+            report: EpochReport = run_epoch(batch, **more)
+            return report
+
+        runner.run_epoch = runs_and_opens
+        epochs.await_output(job.loop, "checkpoint 1")
+        assert (runner.left, len(target.published)) == (1, 1)
+
+
 @pytest.mark.feature("C50", "C51", "N33")
 @pytest.mark.parametrize(
     ("point", "is_drained"),
@@ -189,6 +257,22 @@ def test_a_crash_during_a_drain_closes_each_window_once(tmp_path: Path, point: s
             assert (found.watermark_ms == MAX_WATERMARK) is is_drained
             Drained(tmp_path, job, target).end()
     assert len(target.published) == 1
+
+
+@pytest.mark.feature("C50")
+def test_a_stop_that_comes_after_the_drain_does_not_make_a_finished_job_a_cancelled_one(tmp_path: Path) -> None:
+    """The log has the checkpoint at the end of event time. A start that continued from it would find every row late."""
+    target, place = Target(), Place(tmp_path)
+    with place.run(out=target) as job:
+        run = Drained(tmp_path, job, target)
+        target.open.clear()
+        ending = threading.Thread(target=run.end)
+        ending.start()
+        eventually(lambda: bool(target.calls), "output of the drain")
+        run.supervisor._job.stop.asked.set()
+        target.open.set()
+        ending.join(WAIT_S)
+        assert run.supervisor._job.loop.ownership.store.entry.outcome == "FINISHED"
 
 
 @pytest.mark.feature("C50", "C51")
@@ -244,3 +328,45 @@ def test_a_stop_after_the_last_checkpoint_of_a_drain_does_not_let_the_next_run_c
     stop.asked.set()
     job: Any = SimpleNamespace(stop=stop, has_drained=has_drained, trigger=SimpleNamespace(drain=True))
     assert RunningJob.graceful_end.fget(job) is ends  # type: ignore[attr-defined]
+
+
+@pytest.mark.feature("C50")
+@pytest.mark.parametrize("drain", [False, True])
+def test_a_stop_with_a_savepoint_while_a_bounded_run_drains_is_refused_unless_it_drains_too(
+    tmp_path: Path, drain: bool
+) -> None:
+    """A savepoint of before the drain can no longer be taken, and one after it has only late rows."""
+    target, place = Target(), Place(tmp_path)
+    refusals: list[str] = []
+    with place.run(out=target) as job:
+        run = Drained(tmp_path, job, target)
+        stop = run.supervisor._job.stop
+
+        def ask(point: str, **context: object) -> None:
+            if point == "drain.1-begun":
+                try:
+                    stop.end_with_savepoint(str(tmp_path / "savepoints"), "CANONICAL", drain=drain)
+                except PreconditionFailed as error:
+                    refusals.append(str(error))
+
+        faults.arm(ask)
+        try:
+            run.end()
+        finally:
+            faults.arm(None)
+        entry = run.supervisor._job.loop.ownership.store.entry
+    assert len(target.published) == 1
+    if drain:
+        assert refusals == []
+        taken = StoredSnapshot.open(run.supervisor.last_savepoint)
+        assert taken.metadata.watermark_ms == MAX_WATERMARK
+    else:
+        assert "The job finishes by itself" in refusals[0]
+        assert (run.supervisor.last_savepoint, entry.outcome) == (None, "FINISHED")
+
+
+def test_a_stop_with_a_savepoint_that_comes_before_the_drain_leaves_windows_open() -> None:
+    stop = StopRequest()
+    stop.end_with_savepoint(None, "CANONICAL", drain=False)
+    assert not stop.begin_drain(at_end_of_input=True)
+    assert stop.savepoint == (None, "CANONICAL")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
+from collections.abc import Iterator
 
 import pytest
 
 from tidegate.checkpoint.log import ClaimLost
-from tidegate.core.errors import EpochFailed, TidegateError
+from tidegate.core.errors import EpochFailed, PreconditionFailed, TidegateError
 from tidegate.runtime.driver.ending import Ending, ExitCode
 
 
@@ -43,6 +45,14 @@ class Pretended:
         if self._error is not None:
             raise self._error
         return True
+
+
+@pytest.fixture(autouse=True)
+def gateway_log() -> Iterator[None]:
+    """A signal silences the gateway, for the rest of the process."""
+    level = logging.getLogger("py4j").level
+    yield
+    logging.getLogger("py4j").setLevel(level)
 
 
 def tell(ending: Ending) -> None:
@@ -168,3 +178,46 @@ def test_what_a_program_does_after_the_job_is_not_cut_off() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         assert run.await_termination()
     assert not given_up.wait(0.5)
+
+
+class Draining(Pretended):
+    """A run that has read all its input."""
+
+    def stop_with_savepoint(self) -> str:
+        raise PreconditionFailed("its windows are closing")
+
+
+def test_a_signal_that_asks_for_a_savepoint_while_the_run_drains_stops_it_without_one() -> None:
+    run = Draining()
+    ending = Ending(run, 30, savepoint=True)
+    tell(ending)
+    assert ending.wait() is ExitCode.ENDED
+    assert (ending.path, run.told.is_set()) == (None, True)
+
+
+class GatewayGone(Exception):
+    __module__ = "py4j.protocol"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [GatewayGone("Answer from Java side is empty"), EpochFailed("The Spark session has ended.", session_ended=True)],
+    ids=["a call fails", "tasks are placed"],
+)
+def test_a_signal_that_ends_the_jvm_as_well_is_told_in_a_sentence_and_not_as_a_failure(error: Exception) -> None:
+    run = Pretended(error=error)
+    ending = Ending(run, 30)
+    tell(ending)
+    assert ending.wait() is ExitCode.TOO_LATE
+    assert "continues from the last completed one" in str(ending.problem)
+    assert not logging.getLogger("py4j.clientserver").isEnabledFor(logging.ERROR)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [GatewayGone("Answer from Java side is empty"), EpochFailed("The Spark session has ended.", session_ended=True)],
+)
+def test_a_jvm_that_dies_by_itself_is_a_failure(error: Exception) -> None:
+    run = Pretended(error=error)
+    run.end.set()
+    assert Ending(run, 30).wait() is ExitCode.FAILED

@@ -96,10 +96,21 @@ def test_tasks_of_all_levels_use_the_backend_that_the_job_chose_and_its_options(
         assert (assigned.backend, assigned.backend_options) == (backend, options)
 
 
+@pytest.mark.feature("G10")
+@pytest.mark.parametrize(("on", "backend"), [(True, "rocksdb+changelog"), (False, "rocksdb")])
+def test_tasks_of_all_levels_write_what_they_change_only_if_the_job_switches_the_changelog_on(on, backend):
+    chosen = tg.Checkpointing(dir="s3://bucket/checkpoints", interval="1 s", options={"state.changelog.enabled": on})
+    runner = runner_of(state_backend="rocksdb", checkpoint=chosen)
+    assert [assignment(runner, level).backend for level in (1, 2)] == [backend, backend]
+
+
 @pytest.mark.feature("D31", "F10", "F23")
 def test_tasks_keep_state_in_the_local_directory_of_the_job_and_checkpoints_in_its_storage():
-    assigned = assignment(runner_of(options={"execution.checkpointing.local-backup.dirs": "/fast"}), 1)
+    runner = runner_of(options={"execution.checkpointing.local-backup.dirs": "/fast"})
+    assigned = assignment(runner, 1)
     assert (assigned.local_dir, assigned.archive) == ("/fast", ARCHIVE)
+    marks = runner._watcher.place
+    assert (marks.local_dir, marks.archive) == ("/fast", ARCHIVE), "the driver looks for signs of progress there"
 
 
 @pytest.mark.feature("A8", "A13", "A14", "H14")

@@ -127,6 +127,14 @@ def test_a_job_starts_with_the_share_of_a_slot_or_not_at_all() -> None:
     assert within_memory(heap, settings(executor_memoryOverhead="1m")) == heap
 
 
+@pytest.mark.feature("B3")
+def test_a_share_of_the_memory_leaves_the_other_options_of_the_backend_as_they_are() -> None:
+    """Tasks would keep timers in RocksDB again although the job puts them on the heap."""
+    chosen = {"state.backend.rocksdb.timer-service.factory": "heap", P + "fixed-per-tm": "512 mb"}
+    divided = memory(executor_cores="4").with_budget(chosen)
+    assert divided == {"state.backend.rocksdb.timer-service.factory": "heap", P + "fixed-per-slot": 128 * MB}
+
+
 @pytest.mark.feature("F42")
 def test_a_start_says_which_options_the_budget_overrides(caplog: pytest.LogCaptureFixture) -> None:
     given = {"state.backend.rocksdb.block.cache-size": "8 mb"}

@@ -7,7 +7,17 @@ import pytest
 
 from tidegate.core.ids import HostId, Slot, TaskId
 from tidegate.runtime.driver.epoch_check import Broken, Damaged, Missed
-from tidegate.runtime.driver.failover import Counters, Fail, Interrupted, Repeat, RepeatCause, Rewind, count, decide
+from tidegate.runtime.driver.failover import (
+    Counters,
+    Fail,
+    Interrupted,
+    Repeat,
+    RepeatCause,
+    Rewind,
+    count,
+    decide,
+    without_java,
+)
 from tidegate.runtime.exchange.messages import Fault, FaultKind, TaskAck
 
 HOMES = {TaskId(1, Slot(0)): HostId("a"), TaskId(1, Slot(1)): HostId("b")}
@@ -64,3 +74,34 @@ def test_repeats_are_counted_by_their_cause():
         counters = count(counters, action)
     counters = count(counters, Repeat("raised", RepeatCause.USER_ERROR))
     assert counters == Counters(repeats=4, replacements=1, interrupted=2, user_errors=1, misplaced_tasks=1)
+
+
+def test_the_stack_of_the_jvm_is_cut_from_an_error_of_spark():
+    text = (
+        "An exception was thrown from the Python worker:\n"
+        "Traceback (most recent call last):\n"
+        '  File "/job/sink.py", line 3, in write\n'
+        "OSError: no space left\n"
+        "\n"
+        "\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:602)\n"
+        "\tat java.base/java.lang.Thread.run(Thread.java:840)\n"
+        "Caused by: java.io.IOException: no space left\n"
+        "\t... 9 more\n"
+        "\n"
+        "Driver stacktrace:\n"
+        "\n"
+        "JVM stacktrace:\n"
+        "org.apache.spark.SparkException: Job aborted\n"
+        "\tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:2935)"
+    )
+    assert without_java(text).splitlines() == [
+        "An exception was thrown from the Python worker:",
+        "Traceback (most recent call last):",
+        '  File "/job/sink.py", line 3, in write',
+        "OSError: no space left",
+        "Caused by: java.io.IOException: no space left",
+    ]
+
+
+def test_a_text_without_java_is_kept():
+    assert without_java("Job 3 failed at 10:00 (twice)") == "Job 3 failed at 10:00 (twice)"

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 import threading
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 
 import pytest
 
-from tidegate.runtime.driver.interrupts import interrupts_spare_spark, interrupts_wait
+from tests.waiting import eventually
+from tidegate.runtime.driver.interrupts import children_ignore_sigterm, interrupts_spare_spark, interrupts_wait
 
 
 def raise_twice() -> None:
@@ -101,3 +106,49 @@ def test_other_handlers_stay():
         assert seen == [signal.SIGINT]
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_a_sigterm_to_the_group_spares_the_processes_that_the_driver_started() -> None:
+    """The JVM, which the driver needs for its last checkpoint."""
+    before = signal.getsignal(signal.SIGTERM)
+    script = ["sh", "-c", "kill -TERM $$; echo alive"]
+
+    def said() -> str:
+        # PySpark starts the JVM with a function of its own that runs after the fork.
+        return subprocess.run(script, capture_output=True, text=True, check=False, preexec_fn=lambda: None).stdout
+
+    assert said() == ""
+    with children_ignore_sigterm():
+        assert said() == "alive\n"
+        assert signal.getsignal(signal.SIGTERM) == before
+        in_a_thread(lambda: said() == "" or pytest.fail("a child of another thread ignores SIGTERM"))
+    assert said() == ""
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+JVM = """#!/bin/sh
+grep SigIgn /proc/self/status > "$TIDEGATE_SEEN.new"
+mv "$TIDEGATE_SEEN.new" "$TIDEGATE_SEEN"
+cat > /dev/null
+"""
+"""In place of Spark's own script: it notes which signals it ignores, says nothing, and ends with its input, as the JVM does."""
+
+
+def test_a_sigterm_while_the_jvm_starts_ends_the_process(tmp_path: Path) -> None:
+    """The JVM takes seconds to start. Whoever deletes a pod meanwhile would otherwise wait until it is killed."""
+    script = tmp_path / "bin" / "spark-submit"
+    script.parent.mkdir()
+    script.write_text(JVM)
+    script.chmod(0o755)
+    seen = tmp_path / "seen"
+    environment = os.environ | {"SPARK_HOME": str(tmp_path), "TIDEGATE_SEEN": str(seen)}
+    command = [sys.executable, "-c", "import tidegate as tg; tg.session('job')"]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as driver:
+        try:
+            eventually(seen.exists, "the script that starts the JVM")
+            driver.terminate()
+            assert driver.wait(60) == -signal.SIGTERM
+        finally:
+            driver.kill()
+    ignored = int(seen.read_text().split()[1], 16)
+    assert ignored & 1 << (signal.SIGTERM - 1), "a SIGTERM to the group would end the JVM"

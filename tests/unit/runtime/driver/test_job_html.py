@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 from typing import Any
 
@@ -11,7 +12,7 @@ from tests.unit.runtime.driver.run_kit import run_report
 from tests.unit.runtime.driver.test_progress import complete, coordinator
 from tidegate.runtime.driver.job_html import job_html
 from tidegate.runtime.driver.notebook import NotebookCell
-from tidegate.runtime.driver.run_report import FailureLine, RunReport, SinkLine
+from tidegate.runtime.driver.run_report import FailureLine, RunEnd, RunReport, SinkLine
 from tidegate.testing.clock import at
 
 WAITING = SinkLine(sink="db", guarantee="EXACTLY_ONCE", waiting_epochs=7, error="connection refused <b>")
@@ -56,6 +57,31 @@ def test_a_job_shows_its_last_epoch_and_its_status() -> None:
         "nothing waits",
     ):
         assert part in text, part
+
+
+def test_the_questions_of_someone_on_call_are_answered() -> None:
+    """Two as questions, the others as rows; a cell leaves out only the slowest task."""
+    made = coordinator()
+    complete(made, 1_000)
+    failed = FailureLine(at_ms=8_500, kind="engine", message="a task was lost", restarted=True)
+
+    text = text_of(checkpoints=made.statistics.report(at(2_000)), failures=(failed,), restarts=1)
+
+    for question, answer in (
+        ("Healthy?", "Restarted, 1 restart, last 0 s ago"),
+        ("Keeping up?", "Yes"),
+        ("Checkpoints", "1 completed, 0 failed"),
+        ("Last failure", "engine; the job restarted. a task was lost"),
+    ):
+        assert re.search(f"{re.escape(question)} +{re.escape(answer)}", text), (question, text)
+    assert text.count("?") == 2, "no question is answered twice"
+    assert "Slowest task" not in text
+
+
+def test_a_job_that_was_stopped_is_not_called_canceled() -> None:
+    text = text_of(status="CANCELED", end=RunEnd.STOPPED)
+    assert "Stopped" in text
+    assert "CANCELED" not in text
 
 
 def test_a_job_that_has_just_started_has_something_to_show() -> None:

@@ -104,6 +104,43 @@ def test_a_task_that_does_not_run_is_idle():
     assert values(metrics, catalog.IDLE) == {"L1-S0": pytest.approx(950)}
 
 
+def test_an_idle_job_is_less_and_less_busy_and_its_rates_fall():
+    clock = Clock()
+    metrics = JobMetrics((), clock)
+    for number in (1, 2):
+        clock.elapsed_ms = 1_000 * number
+        metrics.epoch(report(number, duration_ms=1_000), [ack(0, metrics=TaskMetrics(busy_ms=900, idle_ms=100))])
+    clock.elapsed_ms = 101_000
+    assert values(metrics, catalog.BUSY) == {"L1-S0": 9}
+    assert values(metrics, catalog.RECORDS_IN_RATE) == {"count": 0.1}
+    assert values(metrics, catalog.TASK_RECORDS_IN_RATE) == {"L1-S0": 0.05}
+
+
+def test_an_epoch_that_runs_long_does_not_lower_the_figures_of_the_last_one():
+    clock = Clock()
+    metrics = JobMetrics((), clock)
+    for number in (1, 2):
+        clock.elapsed_ms = 1_000 * number
+        metrics.epoch(report(number, duration_ms=1_000), [ack(0, metrics=TaskMetrics(busy_ms=900, idle_ms=100))])
+    metrics.times.began()
+    clock.elapsed_ms = 101_000
+    assert values(metrics, catalog.BUSY) == {"L1-S0": 900}
+    assert values(metrics, catalog.RECORDS_IN_RATE) == {"count": 10}
+    assert metrics.times.running_since_ms == 1_002_000
+    metrics.times.over()
+    assert metrics.times.running_since_ms is None
+
+
+def test_tasks_that_have_only_restored_their_state_are_idle_and_have_its_size():
+    metrics = JobMetrics(())
+    measured = TaskMetrics(busy_ms=740, idle_ms=260, restore_ms=700)
+    metrics.restored([ack(0, state_bytes=4_096, metrics=measured)])
+    (line,) = metrics.tasks()
+    assert (line.busy, line.idle, line.state_bytes, line.restore_ms) == (0, 1, 4_096, 700)
+    metrics.epoch(report(1), [ack(0, state_bytes=4_100, metrics=TaskMetrics(busy_ms=100, idle_ms=300))])
+    assert metrics.tasks()[0].busy == 0.25
+
+
 def test_a_task_that_changes_nothing_keeps_the_size_of_its_state():
     metrics = JobMetrics(())
     metrics.epoch(report(1), [ack(0, state_bytes=4_096)])
@@ -424,3 +461,39 @@ def test_an_epoch_of_a_thousand_tasks_costs_milliseconds():
     metrics.epoch(report(0), acks)
     best = min(timeit.repeat(lambda: metrics.epoch(report(1), acks), number=1, repeat=20, timer=process_time))
     assert best < 0.02
+
+
+def stateful(slot: int, state_bytes: int, sizes: dict[str, dict[str, int]] | None = None, level: int = 1) -> TaskAck:
+    return ack(slot, level=level, state_bytes=state_bytes, metrics=TaskMetrics(state_sizes=sizes or {}))
+
+
+def test_sizes_of_states_are_added_over_tasks_and_divide_the_state_of_their_level():
+    metrics = JobMetrics(())
+    metrics.epoch(
+        report(1),
+        [
+            stateful(0, 1_000, {"count": {"n": 900, "seen": 100}}),
+            stateful(1, 1_000, {"count": {"n": 500, "seen": 500}}),
+            stateful(0, 10, {"other": {"n": 10}}, level=2),
+        ],
+    )
+    assert values(metrics, catalog.ESTIMATED_STATE_SIZE) == {"count,n": 1_400, "count,seen": 600, "other,n": 10}
+    lines = [(each.operator, each.state, each.bytes) for each in metrics.states()]
+    assert lines == [("count", "n", 1_400), ("count", "seen", 600), ("other", "n", 10)]
+
+
+def test_sizes_of_states_follow_the_size_of_their_tasks_until_the_next_estimate():
+    metrics = JobMetrics(())
+    metrics.restored([stateful(0, 1_000, {"count": {"n": 900, "seen": 100}}), stateful(1, 1_000)])
+    assert values(metrics, catalog.ESTIMATED_STATE_SIZE) == {"count,n": 1_800, "count,seen": 200}
+    metrics.epoch(report(1), [stateful(0, 3_000), stateful(1, 1_000)])
+    assert values(metrics, catalog.ESTIMATED_STATE_SIZE) == {"count,n": 3_600, "count,seen": 400}
+    metrics.forget_slots(1)
+    assert values(metrics, catalog.ESTIMATED_STATE_SIZE) == {"count,n": 2_700, "count,seen": 300}
+
+
+def test_states_have_no_size_before_a_task_has_looked():
+    metrics = JobMetrics(())
+    metrics.epoch(report(1), [stateful(0, 1_000)])
+    assert metrics.states() == ()
+    assert values(metrics, catalog.ESTIMATED_STATE_SIZE) == {}

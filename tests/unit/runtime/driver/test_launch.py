@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,12 +18,23 @@ from tests.unit.api.shop import Frame
 from tests.unit.runtime.driver.driver_kit import Driver
 from tests.unit.runtime.driver.test_checkpoint_loop import COUNT, WAIT_S, Place
 from tests.unit.runtime.driver.test_epoch_runner import runner_of
+from tests.unit.runtime.driver.test_output_release import Place as OutputPlace
+from tests.unit.runtime.driver.test_output_release import Target
 from tidegate.checkpoint.assignment import UnclaimedState
-from tidegate.core.ids import Slot, TaskId, Uid
+from tidegate.checkpoint.start import DirectoryMoved
+from tidegate.connectors.outcome import ForeignOutput
+from tidegate.connectors.sink import Settled, Sweeping
+from tidegate.core.errors import EpochFailed, PreconditionFailed
+from tidegate.core.ids import EpochId, Lineage, Slot, TaskId, Uid, ordinal, term_of
+from tidegate.core.times import MAX_WATERMARK
+from tidegate.graph.model import Graph
+from tidegate.runtime.driver import launch
 from tidegate.runtime.driver.committers import Committers
 from tidegate.runtime.driver.epoch_trigger import EpochTrigger
+from tidegate.runtime.driver.interrupts import Interrupt
 from tidegate.runtime.driver.job_events import JobEvents
-from tidegate.runtime.driver.launch import _identity, _Launch
+from tidegate.runtime.driver.job_history import JobHistory
+from tidegate.runtime.driver.launch import _identity, _Launch, run_job
 from tidegate.runtime.driver.ownership import Ownership
 from tidegate.runtime.driver.session import REQUIREMENTS
 from tidegate.runtime.driver.settings import read_settings
@@ -77,6 +91,36 @@ class Kafka(Frame):
         print("StreamingRelationV2 org.apache.spark.sql.kafka010.KafkaSourceProvider@4bb4, kafka, [subscribe=orders]")
 
 
+@pytest.mark.feature("J11")
+def test_a_job_without_checkpoints_may_read_a_source_that_cannot_be_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(*given: Any) -> Any:
+        raise RuntimeError("begins to run")
+
+    monkeypatch.setattr(launch, "_start", start)
+    monkeypatch.setattr(launch, "_settings", lambda session, choices: (None, None))
+    job = tg.Job("forgets", parallelism=1)
+    job.source("in", Socket("value string")).sink("out", tg.DiscardSink())
+    with pytest.raises(RuntimeError, match="begins to run"):
+        job.start(Session())  # type: ignore[arg-type]
+
+
+def test_an_interrupt_during_a_start_that_fails_ends_it_as_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is noted, and keeps the restart strategy from trying again."""
+
+    def start(*given: Any) -> Any:
+        (interrupt,) = [each for each in given if isinstance(each, Interrupt)]
+        signal.raise_signal(signal.SIGINT)
+        assert interrupt.has_come
+        raise EpochFailed("Spark has not started the tasks of the job")
+
+    monkeypatch.setattr(launch, "_start", start)
+    monkeypatch.setattr(launch, "_settings", lambda session, choices: (None, None))
+    job = tg.Job("forgets", parallelism=1)
+    job.source("in", Socket("value string")).sink("out", tg.DiscardSink())
+    with pytest.raises(KeyboardInterrupt):
+        job.start(Session())  # type: ignore[arg-type]
+
+
 @pytest.mark.feature("D33", "J11")
 def test_every_source_of_a_job_is_checked(checkpoint: tg.Checkpointing) -> None:
     job = tg.Job("forgets", parallelism=1)
@@ -92,6 +136,39 @@ def test_a_bounded_job_takes_no_checkpoints(checkpoint: tg.Checkpointing) -> Non
     job.source("in", Frame("a int", isStreaming=False)).sink("out", tg.DiscardSink())
     with pytest.raises(tg.errors.PreconditionFailed, match="takes no checkpoints: Spark repeats tasks that fail"):
         job.run(Session(), checkpoint=checkpoint)  # type: ignore[arg-type]
+
+
+def mixed() -> tg.Job:
+    job = tg.Job("mixed", parallelism=1)
+    rows = job.source("orders", Kafka("a int")).union(job.source("table", Frame("a int", isStreaming=False)))
+    rows.sink("out", tg.DiscardSink())
+    return job
+
+
+@pytest.mark.feature("L2")
+@pytest.mark.parametrize("run", ["run", "start"])
+def test_a_job_with_a_bounded_and_a_streaming_source_is_no_batch_program(
+    checkpoint: tg.Checkpointing, run: str
+) -> None:
+    with pytest.raises(tg.errors.GraphError, match=r"mixes bounded sources \(table\) with streaming ones \(orders\)"):
+        getattr(mixed(), run)(Session(), checkpoint=checkpoint)
+
+
+@pytest.mark.feature("L2")
+def test_one_bounded_source_among_streams_does_not_make_a_run_a_batch_program(
+    checkpoint: tg.Checkpointing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows would be read once, and those that a stream has not received yet never."""
+    started: list[str] = []
+
+    def start(graph: Graph, **choices: Any) -> Any:
+        started.append(graph.job)
+        raise RuntimeError("as a stream")
+
+    monkeypatch.setattr(launch, "start_job", start)
+    with pytest.raises(RuntimeError, match="as a stream"):
+        run_job(mixed().draft(), spark=Session(), checkpoint=checkpoint)  # type: ignore[arg-type]
+    assert started == ["mixed"]
 
 
 class Counter(tg.KeyedProcessFunction):
@@ -158,6 +235,26 @@ def test_a_job_starts_from_the_snapshot_it_is_given_the_path_of_and_else_from_it
         assert owned.restore_point().snapshot is None
 
 
+@pytest.mark.feature("E15")
+def test_a_job_starts_from_a_retained_checkpoint_of_another_job_in_the_same_directory(tmp_path: Path) -> None:
+    with Driver(tmp_path, interval="1 h") as driver:
+        driver.checkpoint()
+    folder, job = tmp_path / "checkpoints", tg.Job("next", parallelism=1)
+    job.source("rows", Frame("a int")).sink("out", tg.DiscardSink())
+    with claimed(job, folder, KEYS_8, path=f"{folder}/job/chk-1") as owned:
+        found = owned.restore_point()
+        assert (found.checkpoint_id, found.stored) == (1, None)
+        assert found.lineage != driver.owned.restore_point().lineage
+
+
+@pytest.mark.feature("E15")
+def test_a_fresh_start_from_a_snapshot_checks_that_it_fits(tmp_path: Path, savepoint: str) -> None:
+    with pytest.raises(UnclaimedState), claimed(counting(uid="sum"), tmp_path / "ckpt", fresh=True, path=savepoint):
+        pass
+    with claimed(counting(), tmp_path / "ckpt", fresh=True, path=savepoint) as owned:
+        assert owned.restore_point().snapshot is not None
+
+
 @pytest.mark.feature("I19", "I20")
 @pytest.mark.parametrize(("chosen", "given_away"), [({}, False), ({"claim_mode": "CLAIM"}, True)])
 def test_a_snapshot_stays_the_users_unless_the_start_claims_it(
@@ -214,21 +311,21 @@ def test_the_driver_opens_storage_with_the_options_of_the_job(checkpoint: tg.Che
 
 @pytest.mark.feature("F23")
 def test_tasks_get_the_storage_and_the_term_that_the_driver_claimed(tmp_path: Path) -> None:
-    for term in (1, 2):
+    for number in (1, 2):
         with claimed(counting(), tmp_path) as owned:
             _, chosen = read_settings(1, parallelism=2, max_parallelism=None, checkpoint=where(tmp_path))
             assert chosen is not None
             identity = _identity(owned, chosen)
-            assert (identity.term, identity.archive, identity.lineage) == (
-                term,
-                chosen.archive,
-                owned.store.entry.lineage,
-            )
+            entry = owned.store.entry
+            assert (identity.term, identity.archive, identity.lineage) == (entry.term, chosen.archive, entry.lineage)
+            assert identity.history == entry.history
+            assert ordinal(identity.term) == number
 
 
-@pytest.mark.feature("A13", "C5", "F2", "I39")
-def test_checkpoints_describe_the_job_as_it_runs() -> None:
-    runner, session = runner_of(state_backend="rocksdb"), Session()
+@pytest.mark.feature("A13", "C5", "F2", "F23", "I39")
+@pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
+def test_checkpoints_describe_the_job_as_it_runs(backend: str) -> None:
+    runner, session = runner_of(state_backend=backend), Session()
     launch = _Launch(
         spark=session,
         graph=runner.graph,
@@ -237,12 +334,12 @@ def test_checkpoints_describe_the_job_as_it_runs() -> None:
         events=JobEvents("j"),
     )  # type: ignore[arg-type]
     told = launch._described(runner)
-    assert (told.parallelism, told.max_parallelism, told.backend, told.levels) == (2, 40, "rocksdb", 2)
+    assert (told.parallelism, told.max_parallelism, told.backend, told.levels) == (2, 40, backend, 2)
     assert told.tasks == [TaskId(level, Slot(slot)) for level in (1, 2) for slot in (0, 1)]
     assert told.sources == ("rows",)
     assert {operator.uid: (operator.level, operator.backend) for operator in told.operators} == {
-        "one": (1, "rocksdb"),
-        "two": (2, "rocksdb"),
+        "one": (1, backend),
+        "two": (2, backend),
     }
     assert told.state_ids == runner.state_ids
     assert {uid for uid, _ in told.state_ids} == {"one", "two"}
@@ -267,3 +364,158 @@ def test_a_wrong_choice_is_refused_before_the_job_starts(streaming: bool, choice
     job.source("in", Frame("a int", isStreaming=streaming)).sink("out", tg.DiscardSink())
     with pytest.raises(tg.errors.ConfigurationError, match=said):
         job.run(Session(), **choices)
+
+
+class SmallExecutors(Session):
+    """Spark's settings leave the state of a task too little memory."""
+
+    class conf(Session.conf):
+        @staticmethod
+        def get(key: str, default: str | None = None) -> str | None:
+            return {"spark.executor.memoryOverhead": "300m"}.get(key, Session.conf.get(key, default))
+
+
+@pytest.mark.feature("F45")
+@pytest.mark.parametrize("changelog", [False, True])
+@pytest.mark.parametrize("streaming", [True, False])
+def test_a_job_does_not_start_if_spark_leaves_no_room_for_the_memory_that_it_fixes(
+    tmp_path: Path, streaming: bool, changelog: bool
+) -> None:
+    job = tg.Job("large", parallelism=1)
+    job.source("in", Frame("a int", isStreaming=streaming)).sink("out", tg.DiscardSink())
+    options = {"state.backend.rocksdb.memory.fixed-per-slot": "200 mb", "state.changelog.enabled": changelog}
+    choices: dict[str, Any] = {"state_backend": "rocksdb", "options": options}
+    if streaming:
+        choices["checkpoint"] = where(tmp_path)
+    with pytest.raises(tg.errors.ConfigurationError, match=r"memoryOverhead leaves 300 MB for all of them"):
+        job.run(SmallExecutors(), **choices)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("drains", "savepoint_format", "is_given", "is_refused"),
+    [
+        (True, "CANONICAL", True, True),
+        (True, "CANONICAL", False, True),
+        (True, None, True, True),
+        (True, None, False, False),
+        (False, "CANONICAL", True, False),
+    ],
+    ids=["-s", "own savepoint", "-s of a checkpoint", "its driver died at its end", "without drain"],
+)
+def test_a_run_that_drains_does_not_start_from_a_drained_savepoint_and_read_nothing(
+    drains: bool, savepoint_format: str | None, is_given: bool, is_refused: bool
+) -> None:
+    """It used to finish at once with exit code 0, whatever there was to read."""
+    settings, _ = read_settings(1, parallelism=2, max_parallelism=8)
+    trigger = EpochTrigger(available_now=True, drain=drains)
+    nothing: Any = None
+    launch = _Launch(nothing, counting().graph(), settings, trigger, events=JobEvents("job"))
+    snapshot: Any = SimpleNamespace(watermark_ms=MAX_WATERMARK, savepoint_format=savepoint_format)
+    with pytest.raises(PreconditionFailed, match="every row would be late") if is_refused else contextlib.nullcontext():
+        launch._check_drain(snapshot, is_given=is_given)
+
+
+def writing(folder: Path) -> tg.Job:
+    """A job whose only target is a folder."""
+    job = tg.Job("job", parallelism=1)
+    job.source("rows", Frame("a int")).sink("out", tg.FileSink(str(folder)))
+    return job
+
+
+def leave_marker(folder: Path, lineage: Lineage, epoch: EpochId) -> None:
+    """Leave the marker of a run that the log does not know, as a run does that was lost with its directory."""
+    committer = Committers(writing(folder).graph(), None).committers[Uid("out")]
+    assert isinstance(committer, Sweeping)
+    committer.sweep(Settled(lineage, Uid("out"), epoch))
+
+
+@pytest.mark.feature("H5")
+def test_a_start_with_output_of_a_lost_history_is_refused_until_it_is_accepted(tmp_path: Path) -> None:
+    job, checkpoints = writing(tmp_path / "out"), tmp_path / "checkpoints"
+    with claimed(job, checkpoints) as owned:
+        lineage = owned.restore_point().lineage
+    lost = EpochId(term_of(5, 1), 3)
+    leave_marker(tmp_path / "out", lineage, lost)
+    for refused in ({}, {"accept_foreign_output": False}, {"accept_moved_directory": True}):
+        with pytest.raises(ForeignOutput), claimed(job, checkpoints, **refused):
+            pass
+    with claimed(job, checkpoints, accept_foreign_output=True) as owned:
+        entry = owned.store.entry
+        assert entry.lineage == lineage
+        assert ordinal(entry.term) > ordinal(lost.term)
+        assert [claim.term for claim in entry.claims if not claim.own] == [lost.term]
+    with claimed(job, checkpoints) as owned:
+        assert owned.store.entry.lineage == lineage, "later starts know what was accepted"
+
+
+@pytest.mark.feature("H5")
+def test_a_new_line_of_history_does_not_ask_about_output_of_the_old_one(tmp_path: Path) -> None:
+    job, checkpoints = writing(tmp_path / "out"), tmp_path / "checkpoints"
+    with claimed(job, checkpoints) as owned:
+        lineage = owned.restore_point().lineage
+    leave_marker(tmp_path / "out", lineage, EpochId(term_of(5, 1), 3))
+    with claimed(job, checkpoints, fresh=True) as owned:
+        assert owned.store.entry.lineage != lineage
+
+
+def copied(job: tg.Job, folder: Path) -> tuple[Path, Lineage]:
+    """Run the job in a directory, and copy the directory. Return the copy and the line of history."""
+    with claimed(job, folder / "original") as owned:
+        lineage = owned.restore_point().lineage
+    return Path(shutil.copytree(folder / "original", folder / "copy")), lineage
+
+
+@pytest.mark.feature("D33")
+def test_a_start_in_a_copied_directory_is_refused_until_the_move_is_accepted(tmp_path: Path) -> None:
+    job = counting()
+    copy, lineage = copied(job, tmp_path)
+    for refused in ({}, {"accept_moved_directory": False}, {"accept_foreign_output": True}):
+        with pytest.raises(DirectoryMoved), claimed(job, copy, **refused):
+            pass
+    with claimed(job, copy, accept_moved_directory=True) as owned:
+        assert owned.store.entry.lineage == lineage
+        assert owned.store.entry.location == f"file://{copy}/job"
+    with claimed(job, copy) as owned:
+        assert owned.store.entry.lineage == lineage, "later starts know the new place"
+
+
+@pytest.mark.feature("D33")
+def test_a_start_in_a_copied_directory_is_refused_before_the_target_is_asked(tmp_path: Path) -> None:
+    job = writing(tmp_path / "out")
+    copy, lineage = copied(job, tmp_path)
+    leave_marker(tmp_path / "out", lineage, EpochId(term_of(5, 1), 3))
+    with pytest.raises(DirectoryMoved), claimed(job, copy):
+        pass
+    with pytest.raises(ForeignOutput), claimed(job, copy, accept_moved_directory=True):
+        pass  # A move that is accepted says nothing about output.
+
+
+@pytest.mark.feature("D33")
+def test_the_claim_checks_the_place_of_the_directory_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another start may have written the log since it was first checked."""
+    job = counting()
+    copy, _ = copied(job, tmp_path)
+    monkeypatch.setattr(JobHistory, "check_location", lambda *given: None)
+    with pytest.raises(DirectoryMoved), claimed(job, copy):
+        pass
+
+
+@pytest.mark.feature("D33")
+@pytest.mark.parametrize("moved", [True, False])
+def test_a_new_line_of_history_warns_of_output_that_it_leaves_to_the_original_of_a_copy(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, moved: bool
+) -> None:
+    """If the directory was moved, there is no original: the job publishes what the snapshot carries."""
+    out = Target()
+    out.error = OSError("down")
+    with OutputPlace(tmp_path).run(out=out) as job:
+        job.epoch("out")
+        job.checkpoint()
+    copy = Path(shutil.copytree(tmp_path / "ckpt", tmp_path / "copy"))
+    begun = writing(tmp_path / "out")
+    path = str(copy / "job" / "chk-1")
+    with claimed(
+        begun, copy, fresh=True, path=path, accept_moved_directory=moved, ignore_unclaimed_state=True
+    ) as owned:
+        assert len(owned.store.entry.owed) == moved
+    assert ("carries output of 1 epoch that may not be published" in caplog.text) is not moved

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import threading
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.unit.runtime.driver.test_checkpoint_loop import Death, dies_at
 from tests.waiting import eventually
+from tidegate.checkpoint.committables import Ledger
 from tidegate.checkpoint.coordinator import FailJob
 from tidegate.checkpoint.layout import JobLayout, committed_record
 from tidegate.checkpoint.release_plan import Backoff, ReleaseSchedule, WaitingOutput, summary
@@ -32,7 +36,7 @@ from tidegate.runtime.driver.failure_latch import CheckpointsFailed
 from tidegate.runtime.driver.job_description import JobDescription, TaskSink
 from tidegate.runtime.driver.job_history import JobHistory, UnpublishedOutput
 from tidegate.runtime.driver.output_release import OutputNotPublished
-from tidegate.runtime.driver.ownership import Ownership
+from tidegate.runtime.driver.ownership import Ownership, UnclaimedOutput
 from tidegate.runtime.driver.sink_threads import OutputStopped, SinkThreads, _SinkThread
 from tidegate.runtime.exchange.assignment import ALL_SLOTS
 from tidegate.runtime.exchange.messages import PublishedMark, TaskPublished
@@ -74,7 +78,7 @@ class Job:
 
     def epoch(
         self, *sinks: str, slots: int = 1, size_bytes: int = 0, published: tuple[TaskPublished, ...] = (),
-        staged: tuple[str, ...] = (),
+        staged: tuple[str, ...] = (), payload: bytes = b"rows",
     ) -> EpochId:  # fmt: skip
         epoch = self._at = self._at.next()
         made = tuple(
@@ -83,7 +87,7 @@ class Job:
                 sink=Uid(sink),
                 epoch=epoch,
                 slot=Slot(slot),
-                payload=b"rows",
+                payload=payload,
                 staged=staged,
                 size_bytes=size_bytes,
             )
@@ -104,6 +108,10 @@ class Job:
         )
         self.loop.epoch_finished(report, self.snapshot(), moved=True)
         return epoch
+
+    def inline_bytes(self) -> int:
+        """How much output each task of the next epoch may send with its acknowledgement."""
+        return self.loop.uploads.work(empty=True)[1].inline_output_bytes
 
     def snapshot(self) -> EpochSnapshot:
         return EpochSnapshot(self._at, {}, None, self._folder / "query", Clocks())
@@ -130,13 +138,15 @@ class Place:
     def run(
         self, job: str = "job", path: str | None = None, strict: bool = False, tasks: TaskSink | None = None,
         fresh: bool = False, claim: bool = False, allow: bool = False, listening: frozenset[int] = frozenset(),
-        **targets: Target,
+        sources: tuple[Uid, ...] = (), **targets: Target,
     ) -> Iterator[Job]:  # fmt: skip
         layout = JobLayout(job)
         options = {
             "execution.output.max-waiting-epochs": 2,
             "execution.output.max-waiting-size": "1 kb",
             "execution.output.refuse-unpublished": strict,
+            "execution.output.inline-threshold": "300 b",
+            "execution.output.max-inline-size": "1000 b",
         }
         chosen = Checkpointing(dir=str(self.folder / "ckpt"), interval="1 h", num_retained=2, options=options)
         config = CheckpointConfig.of(read_options(chosen.to_options()))
@@ -148,7 +158,7 @@ class Place:
             history.check_origin(source, snapshot, fresh=fresh, claim=claim)
             origin = history.take(source, snapshot, claim)
             source, pin = origin.ref, origin.pin
-        owned = Ownership.claim(history, Start(source, fresh), force=True, pin=pin)
+        owned = Ownership.claim(history, Start(source=source, fresh=fresh), force=True, pin=pin)
         owned.check_output(committers, allow=allow)
         described = JobDescription(
             job=job,
@@ -156,12 +166,13 @@ class Place:
             max_parallelism=128,
             backend="hashmap",
             levels=1,
-            sources=(),
+            sources=sources,
             operators=(),
             state_ids={},
             spark_version="4.3.0",
             task_sinks={} if tasks is None else {Uid(name): tasks for name in targets},
             listening=listening,
+            sink_levels=frozenset({1}),
         )
         waited = len(summary(owned.store.due(), ReleaseSchedule()))
         quick = Backoff(first_ms=10, greatest_ms=20)
@@ -270,6 +281,26 @@ def test_what_a_savepoint_carried_is_recorded_in_the_jobs_folder_and_not_offered
         assert again.calls == []
 
 
+def test_only_a_savepoint_that_carries_output_leaves_a_record_and_one_however_often_it_is_used(place: Place) -> None:
+    """Nothing deletes these records, since nobody knows whether the savepoint still exists. So there must be few."""
+    out = Target()
+    with place.run(out=out) as job:
+        job.epoch("out")
+        job.checkpoint()
+        job.loop.published().result(WAIT_S)
+        for _ in range(3):
+            job.loop.savepoint(str(place.folder / "none"), terminal=False).result(WAIT_S)
+        job.loop.published().result(WAIT_S)
+        assert not [name for name in place.records() if "/committed/" in name]
+        job.epoch("out")
+        path = job.loop.savepoint(str(place.folder / "one"), terminal=False).result(WAIT_S)
+        job.loop.published().result(WAIT_S)
+    for _ in range(3):
+        with place.run(path=path, out=out) as job:
+            job.loop.published().result(WAIT_S)
+    assert len([name for name in place.records() if "/committed/" in name]) == 1
+
+
 def test_what_a_savepoint_carries_is_not_offered_again_when_a_later_run_has_published_it(place: Place) -> None:
     """The run that took the savepoint died before it could record that."""
     out = Target()
@@ -375,6 +406,104 @@ def test_output_that_was_let_go_of_is_not_recorded_as_published(place: Place) ->
         assert len(out.published) == 1
 
 
+@pytest.mark.parametrize("end", ["killed", "finished", "stopped"])
+def test_output_that_was_discarded_is_not_published_by_who_returns_to_the_savepoint(place: Place, end: str) -> None:
+    """The first checkpoint without it settles the question, also if that checkpoint is deleted later."""
+    out = Target()
+    out.error = OSError("down")
+    with place.run(out=out) as job:
+        job.epoch("out")
+        path = job.loop.savepoint(str(place.folder / "sp"), terminal=False).result(WAIT_S)
+        job.checkpoint()
+    with place.run(allow=True) as job:
+        job.epoch()
+        if end == "stopped":
+            job.loop.savepoint(str(place.folder / "end"), terminal=True).result(WAIT_S)
+        else:
+            job.checkpoint()
+        if end == "finished":
+            job.loop.finish(JobEnd.FINISHED)
+    out.error = None
+    with place.run(path=path, out=out) as job:
+        job.loop.published().result(WAIT_S)
+        assert out.published == []
+        job.epoch("out")
+        job.checkpoint()
+        job.loop.published().result(WAIT_S)
+        assert len(out.published) == 1  # its new output is
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+@pytest.mark.parametrize("point", ["discard.1-recorded", "publish.1-metadata"])
+def test_output_stays_discarded_if_the_driver_is_killed_after_it_was_recorded(
+    place: Place, point: str, terminal: bool
+) -> None:
+    """No checkpoint without the output was published. Those that carry it are all there are, and none publishes it."""
+    if terminal and point == "publish.1-metadata":
+        point = "stop.1-entry"
+    out = Target()
+    out.error = OSError("down")
+    with place.run(out=out) as job:
+        job.epoch("out")
+        path = job.loop.savepoint(str(place.folder / "sp"), terminal=False).result(WAIT_S)
+        job.checkpoint()
+    with contextlib.suppress(Death), place.run(allow=True) as job:
+        job.epoch()
+        end = partial(job.loop.savepoint, str(place.folder / "end"), terminal=True)
+        with dies_at(point), pytest.raises(Death):
+            (end() if terminal else job.loop.request()).result(WAIT_S)
+    out.error = None
+    with place.run(path=path, out=out) as job:
+        job.loop.published().result(WAIT_S)
+        assert out.published == []
+    with place.run() as job:  # nothing waits for the sink, so nobody has to be asked again
+        job.loop.published().result(WAIT_S)
+    with place.run(out=out) as job:
+        job.loop.published().result(WAIT_S)
+        assert out.published == []
+        job.epoch("out")
+        job.checkpoint()
+        job.loop.published().result(WAIT_S)
+        assert len(out.published) == 1  # its new output is
+
+
+def test_output_is_not_discarded_if_the_driver_is_killed_before_it_was_recorded(place: Place) -> None:
+    out = Target()
+    out.error = OSError("down")
+    with place.run(out=out) as job:
+        job.epoch("out")
+        job.checkpoint()
+    with place.run(allow=True) as job:
+        job.epoch()
+    with pytest.raises(UnclaimedOutput), place.run():
+        pass
+    out.error = None
+    with place.run(out=out) as job:
+        job.loop.published().result(WAIT_S)
+        assert len(out.published) == 1
+
+
+def test_who_deletes_the_record_of_discarded_output_gets_it_published(place: Place) -> None:
+    """The warning says so. A start that found the record has not recorded the output as published."""
+    out = Target()
+    out.error = OSError("down")
+    with place.run(out=out) as job:
+        job.epoch("out")
+        path = job.loop.savepoint(str(place.folder / "sp"), terminal=False).result(WAIT_S)
+        job.checkpoint()
+    with place.run(allow=True) as job:
+        job.epoch()
+        job.checkpoint()
+        job.loop.finish(JobEnd.FINISHED)
+    out.error = None
+    with place.run(path=path, out=out) as job:
+        job.loop.published().result(WAIT_S)
+    shutil.rmtree(place.folder / "ckpt" / "job" / "discarded")
+    with place.run(path=path, out=out) as job:
+        job.loop.published().result(WAIT_S)
+        assert len(out.published) == 1
+
+
 def test_what_waits_is_known_before_the_first_epoch(place: Place) -> None:
     out = Target()
     out.error = OSError("down")
@@ -470,6 +599,44 @@ def test_a_start_under_another_name_warns_of_output_that_nobody_published_and_st
         job.loop.published().result(WAIT_S)
     with place.run("third", path, strict=True, out=Target()):
         assert "carries output" not in caplog.text
+
+
+def backlog(job: Job, place: Place, epochs: int) -> list[int]:
+    """Output of 40 KB in each of 16 slots waits longer and longer. Return what each checkpoint wrote, in bytes."""
+    sizes = []
+    for _ in range(epochs):
+        before = {found.path for found in place.storage.list("job") if "/chk-" in found.path}
+        job.epoch("out", slots=16, payload=b"x" * 40_000)
+        job.checkpoint()
+        sizes.append(sum(found.size_bytes for found in place.storage.list("job") if found.path not in before))
+    return sizes
+
+
+def test_output_that_waits_is_stored_once_and_published_by_the_next_start(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    out = Target()
+    out.error = OSError("down")
+    with place.run(out=out) as job:
+        sizes = backlog(job, place, epochs=8)
+        savepoint = job.loop.savepoint(str(place.folder / "sp"), terminal=False).result(WAIT_S)
+        newest = place.storage.url + "/job/chk-8"
+    assert max(sizes) < 2.5 * sizes[0], "what is new, and what was new in the checkpoint before"
+    with place.run("fork", newest, out=Target()) as fork:
+        assert "carries output of 8 epochs" in caplog.text
+        fork.epoch()
+        fork.checkpoint()  # the fork no longer holds what it began from
+        _, snapshot = resolve(place.storage, JobLayout("fork"), str(savepoint))
+        assert snapshot.stored_output == ()
+        assert len(snapshot.committables) == 8 * 16
+    out.error = None
+    with place.run(out=out) as job:
+        job.loop.published().result(WAIT_S)
+        assert len(set(out.published)) == len(out.published) == 8 * 16
+        for _ in range(3):
+            job.epoch()
+            job.checkpoint()
+        eventually(lambda: not [f.path for f in place.storage.list("job") if "/output-" in f.path])
 
 
 def test_output_that_is_refused_for_good_stops_the_job_and_is_not_offered_again(place: Place) -> None:
@@ -682,7 +849,8 @@ def test_tasks_publish_what_the_driver_could_not(place: Place) -> None:
 
 def test_what_a_task_reports_does_not_let_the_driver_begin_a_second_publication() -> None:
     """An order that was given before the driver took over is answered while the driver publishes."""
-    schedule, due = ReleaseSchedule(), [commit_of(EpochId(Term(1), number)) for number in (1, 2)]
+    schedule, last = ReleaseSchedule(), EpochId(Term(1), 2)
+    due = Ledger(commit_of(EpochId(Term(1), number)) for number in (1, 2)).up_to(last)
     now = SYSTEM_CLOCK.now()
     assert len(schedule.begin(due, now)) == 1
     schedule.succeeded(Uid("out"), now, by_tasks=True)
@@ -703,3 +871,27 @@ def test_a_failed_stop_names_the_sink_that_did_not_answer_and_why() -> None:
     assert "a sink did not accept" in str(OutputNotPublished.in_time("checkpoint 3", [waits], 5))
     assert "storage did not accept the record" in str(OutputNotPublished.in_time("checkpoint 3", [], 5))
     assert "has read all its input" in str(OutputNotPublished.in_time("checkpoint 3", [], 5, stopped=False))
+
+
+def test_output_that_waits_leaves_less_room_for_rows_in_the_next_acknowledgements(place: Place) -> None:
+    out = Target()
+    out.error = OSError("down")
+    with place.run(out=out) as job:
+        assert job.inline_bytes() == 300  # two tasks
+        held, go_on = threading.Event(), threading.Event()
+        job.loop._thread.post(lambda: (held.set(), go_on.wait(WAIT_S)))
+        held.wait(WAIT_S)
+        job.epoch("out", slots=2, payload=b"x" * 250)
+        assert job.inline_bytes() == 250  # before the loop has seen the epoch
+        go_on.set()
+        job.checkpoint()
+        assert job.inline_bytes() == 250
+        job.epoch("out", slots=2, payload=b"x" * 250)
+        assert job.inline_bytes() == 0
+        job.loop.rewind()
+        assert job.inline_bytes() == 250
+    with place.run(out=out) as job:
+        assert job.inline_bytes() == 250  # what the checkpoint carried
+        out.error = None
+        job.loop.published().result(WAIT_S)
+        assert job.inline_bytes() == 300

@@ -70,7 +70,7 @@ class Running:
         graph, storage = job.graph(), RoutedStorage(LocalStorage(folder / "checkpoints"))
         chosen = Checkpointing(dir=str(folder / "checkpoints"), interval="1 h", mode=mode)
         config = CheckpointConfig.of(read_options(chosen.to_options()))
-        owned = Ownership.claim(JobHistory(storage, JobLayout("copies"), config), Start(None), force=True)
+        owned = Ownership.claim(JobHistory(storage, JobLayout("copies"), config), Start(), force=True)
         described = JobDescription(
             job="copies", parallelism=1, max_parallelism=128, backend="hashmap", levels=1,
             sources=(graph.sources[0].uid,), operators=(), state_ids={}, spark_version="4.3.0",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.runtime.driver.driver_kit import Driver
+from tests.unit.runtime.driver.driver_kit import TASK, Driver
 from tidegate.checkpoint.entry import RunOutcome
 from tidegate.core.errors import EpochFailed
 from tidegate.storage import OutcomeUnknown
@@ -79,6 +79,23 @@ def test_an_announced_checkpoint_completes_with_its_epoch(driver: Driver) -> Non
     assert latest.epoch == epoch
     assert driver.owned.snapshot is not None
     assert [state.version for state in driver.owned.snapshot.tasks] == [driver.version]
+
+
+@pytest.mark.feature("F26")
+@pytest.mark.parametrize("incremental", [True, False])
+def test_an_announced_checkpoint_reuses_files_only_if_checkpoints_are_incremental(
+    tmp_path: Path, incremental: bool
+) -> None:
+    with Driver(tmp_path, interval=INTERVAL_MS, incremental=incremental) as driver:
+        driver.checkpoint(0, 1, 2)
+        driver.pass_time(5 * INTERVAL_MS)
+        driver.run_epoch(1)
+        driver.run_epoch()
+        driver.pass_time(ALMOST_DUE_MS)
+        early = driver.begin_epoch().early
+        assert early is not None
+        assert driver.version is not None
+        assert (early.order(TASK.slot, driver.version).base is not None) is incremental
 
 
 def test_what_tasks_could_not_store_early_is_stored_with_the_next_epoch(driver: Driver) -> None:
@@ -219,7 +236,7 @@ def test_an_unknown_outcome_of_a_publication_ends_the_term(driver: Driver) -> No
     driver.pass_time(INTERVAL_MS)
     (order,) = driver.orders()
     driver.store_ack(order)
-    driver.storage.script(StorageFault(Strike.FAIL_AFTER, "create", "/log/"))
+    driver.storage.script(StorageFault(Strike.FAIL_AFTER, "create", "/entries/"))
     driver.clock.advance(300)
     with pytest.raises(OutcomeUnknown):
         driver.settle()

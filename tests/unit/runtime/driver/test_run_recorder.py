@@ -119,6 +119,17 @@ def test_only_the_last_runs_are_kept(storage: Storage) -> None:
     assert (len(kept), kept[0], kept[-1]) == (run_recorder.KEPT, run_recorder.KEPT + 5, 6)
 
 
+def test_records_of_a_driver_that_claims_its_job_again_and_again_are_removed_while_it_runs(storage: Storage) -> None:
+    run = Recorded(storage)
+    run.stored()
+    for term in range(4, run_recorder.KEPT + 30):
+        storage.put(LAYOUT.run(Term(term)), b"{}")
+    run.now = replace(run.now, term=Term(run_recorder.KEPT + 30), status="RESTARTING")
+    eventually(lambda: len(recorded_terms(storage, LAYOUT)) == run_recorder.KEPT)
+    run.ended.set()
+    run.recorder.join(5)
+
+
 def test_clean_up_does_not_touch_records() -> None:
     assert LAYOUT.parse(LAYOUT.run(Term(3))) is None
 

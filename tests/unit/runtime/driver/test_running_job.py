@@ -26,6 +26,9 @@ from tidegate.runtime.driver.progress import Progress
 from tidegate.runtime.driver.running_job import Epochs, RunningJob
 from tidegate.runtime.driver.settings import read_settings
 from tidegate.runtime.driver.stop_request import StopRequest
+from tidegate.runtime.sources.query_directory import Positions
+
+BATCH: Any = object()
 
 
 @dataclass
@@ -92,6 +95,33 @@ def test_a_return_to_the_checkpoint_repeats_output_only_in_at_least_once(tmp_pat
         kept = job.loop.ownership.restore_point().snapshot
         assert kept is not None
         assert kept.epoch == runner.epoch
+
+
+@pytest.mark.feature("D4")
+def test_output_in_at_least_once_is_committed_with_its_epoch_and_not_again_with_its_checkpoint(tmp_path: Path) -> None:
+    target = Target()
+    with Place(tmp_path).run(out=target) as job:
+        epochs, _ = running(tmp_path, target, job.loop, "AT_LEAST_ONCE")
+        epochs.run(None, None)
+        job.loop.request().result(WAIT_S)
+        job.loop.published().result(WAIT_S)
+        assert target.calls == [1]
+        kept = job.loop.ownership.restore_point().snapshot
+        assert kept is not None
+        assert kept.committables == ()
+
+
+@pytest.mark.feature("J6")
+@pytest.mark.parametrize("mode", ["AT_LEAST_ONCE", "EXACTLY_ONCE"])
+def test_a_checkpoint_ends_where_its_last_epoch_has_read_to_in_either_mode(tmp_path: Path, mode: str) -> None:
+    with Place(tmp_path).run(sources=(Uid("in"),), out=Target()) as job:
+        epochs, runner = running(tmp_path, Target(), job.loop, mode)
+        for offset in ("10", "20"):
+            epochs.run(BATCH, Positions((offset,)))
+            job.loop.request(published=False).result(WAIT_S)
+            kept = job.loop.ownership.restore_point().snapshot
+            assert kept is not None
+            assert (kept.epoch, [position.lines for position in kept.positions]) == (runner.epoch, [(offset,)])
 
 
 @pytest.mark.feature("J3")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
 import pytest
 
 from tidegate.core.errors import PreconditionFailed
-from tidegate.runtime.driver.session import BATCH_BYTES, REQUIREMENTS, check_session
+from tidegate.runtime.driver.session import BATCH_BYTES, JAVA_OPTIONS, REQUIREMENTS, check_session, quiet_java
 
 RIGHT = {requirement.key: requirement.wanted for requirement in REQUIREMENTS}
 
@@ -69,3 +73,46 @@ def test_a_new_pyspark_on_an_older_spark_is_refused_too():
     with pytest.raises(PreconditionFailed, match=r"Spark 4\.1\.2 .* 4\.2 or later"):
         check(RIGHT, "4.1.2")
     check(RIGHT, "4.2.0-SNAPSHOT")
+
+
+def quiet_option(config: dict[str, str], environment: dict[str, str]) -> str:
+    return quiet_java(config, environment).get(JAVA_OPTIONS, "")
+
+
+def test_java_logs_as_in_the_file_that_is_shipped():
+    name, _, address = quiet_option({}, {}).partition("=")
+    assert name == "-Dlog4j2.configurationFile"
+    assert "rootLogger.level = error" in Path(url2pathname(urlsplit(address).path)).read_text()
+
+
+def test_options_of_the_user_are_kept():
+    assert quiet_option({JAVA_OPTIONS: "-Xss8m"}, {}).endswith("/log4j2.properties -Xss8m")
+
+
+@pytest.mark.parametrize("level", ["DEBUG", "ERROR", "OFF"])
+def test_a_level_that_the_user_chose_brings_sparks_own_configuration(level):
+    assert quiet_java({"spark.log.level": level}, {}) == {}
+
+
+@pytest.mark.parametrize("key", [JAVA_OPTIONS, "spark.driver.extraJavaOptions"])
+def test_a_configuration_of_log4j_that_the_user_chose_is_kept(key):
+    assert quiet_java({key: "-Dlog4j2.configurationFile=file:///mine.properties"}, {}) == {}
+
+
+def test_what_an_administrator_has_configured_is_kept(tmp_path):
+    home = {"SPARK_HOME": str(tmp_path)}
+    assert quiet_java({}, home)
+    (tmp_path / "conf").mkdir()
+    defaults = tmp_path / "conf" / "spark-defaults.conf"
+    defaults.write_text("spark.driver.memory 2g")
+    assert quiet_java({}, home)
+    defaults.write_text(f"{JAVA_OPTIONS} -Xss8m")
+    assert quiet_java({}, home) == {}
+    defaults.unlink()
+    (tmp_path / "conf" / "log4j2.properties").touch()
+    assert quiet_java({}, home) == {}
+    assert quiet_java({}, {"SPARK_CONF_DIR": str(tmp_path / "conf")}) == {}
+
+
+def test_a_jvm_that_runs_already_is_left_alone():
+    assert quiet_java({}, {"PYSPARK_GATEWAY_PORT": "4040"}) == {}

@@ -8,7 +8,7 @@ import pytest
 
 from tidegate.config import Checkpointing, OptionError
 from tidegate.config.effective import CommandLineOptions
-from tidegate.config.restart_strategy import ExponentialDelay, NoRestart
+from tidegate.config.restart_strategy import ExponentialDelay, FailureRate, NoRestart
 from tidegate.runtime.driver.settings import check_outlives_driver, read_settings
 from tidegate.state.backends import UnknownBackend, backend_named
 from tidegate.state.heap import HashMapBackend
@@ -71,6 +71,17 @@ def test_in_cluster_mode_checkpoints_must_not_be_in_the_directory_of_the_driver(
 def with_file(folder, monkeypatch, text: str) -> None:
     (folder / "config.yaml").write_text(text)
     monkeypatch.setenv("TIDEGATE_CONF_DIR", str(folder))
+
+
+@pytest.mark.feature("H8")
+def test_a_job_that_falls_back_is_restarted_as_the_file_for_all_jobs_says(tmp_path, monkeypatch) -> None:
+    """If that falls back, too, the default applies."""
+    for named, strategy in (("failure-rate", FailureRate), ("fallback", ExponentialDelay)):
+        with_file(tmp_path, monkeypatch, f"restart-strategy.type: {named}\n")
+        for key in ("restart-strategy.type", "restart-strategy"):
+            _, durability = read_settings(2, **NONE, checkpoint=WHERE, options={key: "fallback"})
+            assert durability is not None
+            assert isinstance(durability.restart, strategy)
 
 
 @pytest.mark.feature("D32")

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.unit.runtime.driver.test_output_release import WAIT_S, Target
-from tests.unit.runtime.driver.test_running_job import running
+from tests.unit.runtime.driver.test_output_release import WAIT_S, Place, Target
+from tests.unit.runtime.driver.test_running_job import Runner, running
+from tidegate.checkpoint.log import ClaimLost
 from tidegate.config.choices import JobEnd
 from tidegate.config.restart_strategy import FailureRate, FixedDelay, NoRestart
+from tidegate.core.errors import EpochFailed, GraphError, RestoreError
+from tidegate.core.ids import EpochId, Term, ordinal
 from tidegate.runtime.driver import supervisor
+from tidegate.runtime.driver.interrupts import interrupts_wait
 from tidegate.runtime.driver.job_events import JobEvents
 from tidegate.runtime.driver.job_metrics import JobMetrics
+from tidegate.runtime.driver.running_job import Epochs
 from tidegate.runtime.driver.stop_request import StopRequest
 from tidegate.runtime.driver.supervisor import Supervisor
 
@@ -46,7 +54,7 @@ class Loop:
     """Counts how often the job went back to its latest checkpoint."""
 
     broken, rewinds = None, 0
-    ownership = SimpleNamespace(restore_point=lambda: SimpleNamespace(checkpoint_id=7))
+    ownership = SimpleNamespace(restore_point=lambda: SimpleNamespace(checkpoint_id=7), claim_lost=lambda: None)
 
     def rewind(self):
         self.rewinds += 1
@@ -163,3 +171,193 @@ def test_without_checkpoints_a_failure_ends_the_job(tmp_path: Path) -> None:
     assert isinstance(run.outcome, ConnectionError)
     assert [failure.restarted for failure in run.failures] == [False]
     assert run.begun == 1
+
+
+class ReclaimedRunner(Runner):
+    def continue_under(self, term: Term, *more: object) -> None:
+        self.epoch = EpochId(term, 1)
+
+
+class Reclaimed(Supervised):
+    """Its first attempt ends because no checkpoint can be written any more; each attempt has epochs of its own."""
+
+    def _begin(self, prepare: Callable[[], None]) -> Any:
+        prepare()
+        self.begun += 1
+        failure = ConnectionError("not today") if self.begun == 1 else None
+        epochs = Epochs(self._epochs._job, self._epochs.directory, None)
+        if self.begun > 1:
+            assert epochs.loop is not None
+            epochs.loop.begin_at(epochs.snapshot())
+        self.attempt = Attempted(failure, epochs)
+        return self.attempt
+
+
+@pytest.mark.feature("H1")
+def test_a_job_whose_term_broke_is_claimed_again_and_ends_with_a_checkpoint(tmp_path: Path) -> None:
+    """The thread that writes checkpoints is gone. Without a new claim, the job would run on and never take another one."""
+    target = Target()
+    with Place(tmp_path).run(out=target) as first:
+        epochs, runner = running(tmp_path, target, first.loop, "EXACTLY_ONCE")
+        job = epochs._job
+        runner.__class__ = ReclaimedRunner
+        job.is_session_dead = lambda: False  # type: ignore[method-assign]
+        job.description = first.loop.checkpointer._job
+        durability = job.durability
+        assert durability is not None
+        job.durability = replace(durability, restart=FixedDelay(3, 0))
+        epochs.run(None, None)
+        first.loop.ownership.fail(OSError("the outcome of a write is unknown"))
+
+        run = Reclaimed(epochs)
+        run.start()
+        assert run.ended.wait(WAIT_S)
+
+        assert run.outcome is None
+        assert [failure.restarted for failure in run.failures] == [True]
+        assert job.loop is not first.loop
+        assert job.loop is not None
+        assert job.loop.ownership.store.entry.base is not None, "the job has ended with a checkpoint of the new term"
+        assert ordinal(job.loop.ownership.store.entry.base.term) == 2
+
+
+class SlowToStart(FailingAttempt):
+    """Spark provides what it needs at the third time."""
+
+    def bring_back(self):
+        if len(self.job.attempts) < 3:
+            raise EpochFailed("Spark has not started the tasks of the job")
+
+    def __init__(self, job, lock):
+        super().__init__(job, lock)
+        self.job = job
+
+    def stop(self):
+        pass
+
+
+def test_a_first_start_that_spark_does_not_serve_is_tried_again_as_the_restart_strategy_says(monkeypatch):
+    monkeypatch.setattr(supervisor, "Attempt", SlowToStart)
+    job = failing_job(FixedDelay(2, 10))
+    run = Supervisor(job, 10)
+    assert [failure.restarted for failure in run.failures] == [True, True]
+    assert [attempt.retired for attempt in job.attempts] == [True, True, False]
+
+
+@pytest.mark.parametrize("strategy", [NoRestart(), FixedDelay(1, 10)])
+def test_a_first_start_that_the_strategy_gives_up_raises_why(monkeypatch, strategy):
+    monkeypatch.setattr(supervisor, "Attempt", SlowToStart)
+    with pytest.raises(EpochFailed, match="has not started the tasks"):
+        Supervisor(failing_job(strategy), 10)
+
+
+@pytest.mark.parametrize("delay_ms", [0, 20_000])
+def test_an_interrupt_ends_a_first_start_that_is_tried_again(monkeypatch, delay_ms):
+    """Before the next try, and during the pause before it."""
+    monkeypatch.setattr(supervisor, "Attempt", SlowToStart)
+    job = failing_job(FixedDelay(1_000, delay_ms))
+    with interrupts_wait() as interrupt:
+        job.stop = StopRequest(interrupted=lambda: interrupt.has_come)
+        if delay_ms:
+            threading.Timer(0.5, signal.raise_signal, [signal.SIGINT]).start()
+        else:
+            interrupt.has_come = True
+        with pytest.raises(EpochFailed):
+            Supervisor(job, 10)
+    assert len(job.attempts) == 1
+
+
+class Misdeclared(FailingAttempt):
+    def bring_back(self):
+        raise GraphError("a column that does not exist")
+
+    def stop(self):
+        pass
+
+
+def test_an_error_of_the_job_itself_is_not_tried_again_at_the_first_start(monkeypatch):
+    monkeypatch.setattr(supervisor, "Attempt", Misdeclared)
+    job = failing_job(FixedDelay(5, 10))
+    with pytest.raises(GraphError):
+        Supervisor(job, 10)
+    assert len(job.attempts) == 1
+
+
+LATE = (
+    "[STREAM_FAILED] Query [id = 4f] terminated with exception: Python worker failed to connect back. SQLSTATE: XXKST"
+)
+
+
+class LateReader(FailingAttempt):
+    """Spark gives up on the reader of its source three times."""
+
+    late, restarts_query = 3, True
+
+    def awaitTermination(self):
+        if self.late:
+            raise RuntimeError(LATE)
+
+    def start_query_again(self):
+        self.late -= 1
+        return self.restarts_query
+
+    @property
+    def epochs(self):
+        return SimpleNamespace(run_out=lambda: None)
+
+
+def test_a_reader_that_is_late_costs_neither_a_restart_of_the_job_nor_a_failure(monkeypatch):
+    monkeypatch.setattr(supervisor, "Attempt", LateReader)
+    monkeypatch.setattr(Supervisor, "_conclude", lambda self: None)
+    job = failing_job(NoRestart())
+    job.graceful_end = JobEnd.SUSPENDED
+    run = Supervisor(job, 10)
+    run.start()
+    assert run.ended.wait(10)
+    assert (run.outcome, list(run.failures), len(job.attempts), job.loop.rewinds) == (None, [], 1, 0)
+
+
+def test_a_reader_that_is_late_for_too_long_is_a_failure_that_names_the_option(monkeypatch):
+    monkeypatch.setattr(supervisor, "Attempt", LateReader)
+    monkeypatch.setattr(LateReader, "restarts_query", False)
+    job = failing_job(NoRestart())
+    job.settings = SimpleNamespace(slot_timeout_ms=300_000)
+    run = Supervisor(job, 10)
+    run.start()
+    assert run.ended.wait(10)
+    assert isinstance(run.outcome, EpochFailed)
+    assert "For 5 min (slot.request.timeout)" in str(run.outcome)
+    assert [failure.kind for failure in run.failures] == ["epoch_failed"]
+
+
+class Woken(FailingAttempt):
+    """Its successor has deleted the files that it needs."""
+
+    def awaitTermination(self):
+        raise RestoreError("chk-7 is missing from its storage")
+
+
+@pytest.mark.parametrize("attempt", [Woken, FailingAttempt])
+def test_a_woken_driver_reports_that_its_claim_is_lost_whatever_it_stumbles_over(monkeypatch, attempt):
+    monkeypatch.setattr(supervisor, "Attempt", attempt)
+    job = failing_job(FixedDelay(5, 0))
+    lost = ClaimLost(3, SimpleNamespace(owner="host b", term=4))
+    job.loop.ownership = SimpleNamespace(claim_lost=lambda: lost)
+    job.loop.leave = lambda: None
+    run = Supervisor(job, 10)
+    run.start()
+    assert run.ended.wait(10)
+    assert run.outcome is lost
+    assert [(failure.kind, failure.restarted) for failure in run.failures] == [("claim_lost", False)]
+
+
+def test_a_claim_of_this_driver_after_its_term_broke_does_not_count_as_lost(monkeypatch):
+    """If a restart fails after the new claim, the log has an entry that is newer than the term that broke, and its own."""
+    monkeypatch.setattr(supervisor, "Attempt", FailingAttempt)
+    job = failing_job(NoRestart())
+    job.loop.broken = OSError("the outcome of a write is unknown")
+    job.loop.ownership = SimpleNamespace(claim_lost=lambda: ClaimLost(1, SimpleNamespace(owner="me", term=2)))
+    run = Supervisor(job, 10)
+    run.start()
+    assert run.ended.wait(10)
+    assert isinstance(run.outcome, ConnectionError)

@@ -69,6 +69,29 @@ def test_rows_go_where_the_state_of_their_key_is():
     assert counted == [slots.count(slot) for slot in range(PARALLELISM)]
 
 
+@pytest.mark.feature("A8")
+def test_combined_rows_go_where_the_state_of_their_composite_key_is():
+    """They carry their keys under other names. Rows that share the first key column belong to many tasks."""
+    job = tg.Job("composite", parallelism=PARALLELISM, max_parallelism=MAX_PARALLELISM)
+    rows = job.source("rows", tg.testing.frame("k string, n int"))
+    first = rows.key_by("k").process("first", Echo(), schema="k string, n int")
+    first.key_by("k", "n").aggregate("sums", total=tg.count()).sink("out", tg.DiscardSink())
+    (edge,) = plan(job.graph()).levels[1].outgoing
+    assert edge.combine is not None
+    keys = [("one", n) for n in range(50)]
+    types = [DataType("string"), DataType("int")]
+    wanted = [key_group(hash_key(key, types), MAX_PARALLELISM) for key in keys]
+
+    writer = ChannelWriter([edge], SALTS, PARALLELISM, MAX_PARALLELISM)
+    writer.send_rows(edge, [(*key, None, 1, None, 1) for key in keys], Slot(1))
+    writer.send_barriers(lambda slot, count: b"")
+    sent = [row for batch in writer.take() for row in unpacked(batch, [edge])][:-PARALLELISM]
+
+    found = {(row["_k0"], row["_k1"]): (salt, group) for salt, group, row in sent}
+    slots = [slot_of(group, PARALLELISM, MAX_PARALLELISM) for group in wanted]
+    assert found == {key: (SALTS[slot], group) for key, slot, group in zip(keys, slots, wanted)}
+
+
 @pytest.mark.feature("A29")
 def test_broadcast_rows_go_to_every_task():
     found, counted = sent(True, [("a", 1), ("b", 2)])

@@ -29,9 +29,10 @@ SCHEMA = "user string, amount int, price double, ts timestamp"
 GAP_MS = 20
 ASSIGNERS = {
     "running": None,
-    "tumbling": tg.TumblingEventTimeWindows.of(20, 5),
-    "sliding": tg.SlidingEventTimeWindows.of(30, 20),
-    "sessions": tg.EventTimeSessionWindows.with_gap(GAP_MS),
+    "tumbling": tg.TumblingEventTimeWindows.of("20 ms", "5 ms"),
+    "sliding": tg.SlidingEventTimeWindows.of("30 ms", "20 ms"),
+    "with gaps": tg.SlidingEventTimeWindows.of("20 ms", "50 ms", "15 ms"),
+    "sessions": tg.EventTimeSessionWindows.with_gap(f"{GAP_MS} ms"),
 }
 ROWS = st.tuples(
     st.sampled_from(["hot", "hot", "hot", "a", "b", None]),
@@ -49,7 +50,7 @@ def aggregated(kind, lateness=0):
     keyed = job.source("rows", tg.testing.frame(SCHEMA), event_time="ts").key_by("user")
     windows = keyed
     if ASSIGNERS[kind] is not None:
-        windows = keyed.window(ASSIGNERS[kind]).allowed_lateness(lateness).side_output_late_data("late")
+        windows = keyed.window(ASSIGNERS[kind]).allowed_lateness(f"{lateness} ms").side_output_late_data("late")
     return windows.aggregate(
         "of", n=tg.count(), some=tg.count("amount"), total=tg.sum("amount"), least=tg.min("amount"),
         most=tg.max("price"), mean=tg.mean("price"), different=tg.approx_distinct("amount"),
@@ -64,7 +65,10 @@ def edge_to(node):
 
 
 def in_two_stages(h, rows, senders, at_once):
-    """Each sender combines its rows, `at_once` at a time, and sends each to the task of its key."""
+    """Each sender combines its rows, `at_once` at a time, and sends each to the task of its key, if the plan says so."""
+    if h.node.combine is None:
+        one_by_one(h, rows, senders)
+        return
     edge, made = edge_to(h.node), []
     for sender in sorted(set(senders)):
         combiner = EdgeCombiner(edge, h.time.watermark_ms)

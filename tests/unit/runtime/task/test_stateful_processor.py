@@ -256,11 +256,14 @@ class Old(Base):
         return ()
 
 
-class Purging(Values):
+class Purging(Base):
     def init(self, handle):
-        super().init(handle)
+        handle.getValueState("gone", "n int")
         handle.deleteIfExists("kept")
         handle.deleteIfExists("never there")
+
+    def step(self, v, timerValues):
+        return ()
 
 
 class Again(Base):

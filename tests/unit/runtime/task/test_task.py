@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import json
+import socket
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -11,17 +13,22 @@ import pytest
 
 import tidegate as tg
 from tests.unit.runtime.exchange.rows_kit import control_rows, packed_rows
-from tidegate.core.ids import EpochId, Lineage, Slot, Term
+from tidegate.checkpoint.staging import read_staged
+from tidegate.connectors.sink import Committable, CommitterContext
+from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
 from tidegate.graph import state_ids
 from tidegate.graph.levels import plan
+from tidegate.graph.schema import Schema
 from tidegate.runtime.driver.pickling import pickled
-from tidegate.runtime.exchange.assignment import CheckpointWork, TaskAssignment
+from tidegate.runtime.exchange.assignment import Archive, CheckpointWork, TaskAssignment
 from tidegate.runtime.exchange.messages import Barrier, FaultKind, decode_ack, decode_barrier, encode
 from tidegate.runtime.exchange.program import exchange, programs
 from tidegate.runtime.exchange.user_code import decoded
 from tidegate.runtime.task import run_level as task
 from tidegate.state.rocksdb import RocksDBBackend
 from tidegate.state.version import VersionId
+from tidegate.storage import open_storage
+from tidegate.testing.table_sink import TableSink, table_named
 
 
 class Frame:
@@ -107,6 +114,18 @@ def test_a_whole_input_makes_a_version(tmp_path):
     ack = Level(tmp_path).run(["a", "b", "a"], [barrier(0, 1), barrier(1, 2)])
     assert (ack.fault, ack.version, ack.rows_in) == (None, "1/v1-7", 3)
     assert len(ack.committables) == 1
+
+
+def test_rows_that_a_task_writes_to_its_own_sinks_are_rows_out(tmp_path):
+    ack = Level(tmp_path).run(["a", "b", "a"], [barrier(0, 1), barrier(1, 2)])
+    assert (ack.rows_in, ack.rows_out) == (3, 3)
+    assert ack.operators["out"] == (3, 0)
+
+
+def test_a_task_reports_the_name_of_its_host_beside_the_id_of_its_disk(tmp_path):
+    ack = Level(tmp_path).run(["a"], [barrier(0, 1), barrier(1, 0)])
+    assert ack.host_name == socket.gethostname()
+    assert "@" in ack.host
 
 
 def backends_in(directory) -> set[str]:
@@ -235,3 +254,22 @@ def test_cycles_of_a_function_are_collected_while_its_task_runs(tmp_path):
     assert ack.rows_in == 300
     assert Node.most < 150_000
     assert (gc.get_threshold(), gc.get_freeze_count()) == before
+
+
+@pytest.mark.parametrize(("inline_bytes", "objects"), [(0, 1), (8 << 10, 0)])
+def test_few_output_rows_travel_in_the_acknowledgement_instead_of_storage(tmp_path, inline_bytes, objects):
+    level = Level(tmp_path / "local", sink=TableSink("few"))
+    archive, work = Archive(str(tmp_path / "ckpt"), {}), CheckpointWork(inline_output_bytes=inline_bytes)
+    ack = level.run(["a", "b", "a"], [barrier(0, 1), barrier(1, 2)], archive=archive, work=work)
+    (output,) = ack.committables
+    assert (ack.fault, len(output.staged)) == (None, objects)
+    storage = open_storage(archive.url)
+    assert len(storage.list()) == objects
+    request = Committable(
+        lineage=Lineage("line"), sink=Uid("out"), epoch=ack.epoch, slot=Slot(0), payload=output.payload
+    )
+    context = CommitterContext(Schema.parse("k string, n bigint"), partial(read_staged, storage))
+    table_named("few").rows.clear()
+    TableSink("few").create_committer(context).commit([request])
+    assert sorted(table_named("few").rows) == [("a", 1), ("a", 2), ("b", 1)]
+    table_named("few").markers.clear()

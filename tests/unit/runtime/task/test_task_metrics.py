@@ -20,6 +20,7 @@ from tidegate.core import faults
 from tidegate.core.measuring import Measuring, StateTracking
 from tidegate.core.times import EpochTime
 from tidegate.runtime.exchange.messages import TaskAck, TaskMetrics, encode
+from tidegate.state import state_sizes
 from tidegate.state.rocksdb.native_metrics import NAMES
 from tidegate.state.version import VersionId
 from tidegate.storage import StorageUnavailable
@@ -187,3 +188,24 @@ def test_uploads_are_counted_with_their_failures(tmp_path: Path) -> None:
     assert (found[0].uploads_queued, found[-1].uploads_queued) == (1, 0)
     assert sum(each.uploads_started for each in found) == 2
     assert sum(each.uploads_failed for each in found) == 1
+
+
+@pytest.mark.feature("K4")
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb", "rocksdb+changelog"])
+def test_a_task_estimates_the_size_of_each_of_its_states(
+    tmp_path: Path, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_sizes, "SECONDS_BETWEEN", 0)
+    acks = run(tmp_path, [[f"key {n}" for n in range(200)], ["a"], []], Measuring(), backend)
+    for ack in acks:  # The last one has changed nothing, as after a restore.
+        found = ack.metrics.state_sizes["two"]
+        assert {"n", "seen", "by_length", "ordered", "most"} < found.keys(), "and the timers"
+        assert min(found.values()) > 0
+        assert sum(found.values()) == pytest.approx(ack.state_bytes, abs=len(found))
+
+
+def test_a_task_estimates_sizes_at_most_once_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_sizes, "SECONDS_BETWEEN", 3600)
+    first, second = run(tmp_path, [["a"], ["b"]], Measuring())
+    assert first.metrics.state_sizes.keys() == {"two"}
+    assert second.metrics.state_sizes == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from dataclasses import replace
@@ -21,6 +22,8 @@ from tidegate.core import faults
 from tidegate.core.ids import Slot, TaskId, Term
 from tidegate.runtime.exchange.assignment import Archive, CheckpointWork
 from tidegate.runtime.exchange.messages import FaultKind
+from tidegate.state import left_lineages
+from tidegate.state.local_root import LocalRoot
 from tidegate.state.version import VersionId
 
 TASK = TaskId(2, Slot(0))
@@ -157,6 +160,30 @@ def test_a_missing_table_is_reported_by_name(tmp_path, counted):
     )
     assert ack.fault.kind is FaultKind.RESTORE
     assert table.name in ack.fault.text
+
+
+def test_no_other_job_removes_the_directory_of_a_task_that_restores(tmp_path, counted):
+    """The job was down for days, so the last note in the directory is old, and the process that wrote it is gone."""
+    savepoint, version = counted
+    state, _ = savepoint.write(version, 2)
+    (note,) = (tmp_path / "local").rglob(".used")
+    note.write_text("checkpointed boot/pid:[1]/17/4711")
+    os.utime(note, (0, 0))
+    shares = (KeyedShare(TASK, (0, 63), (savepoint.operator.states[0].id,), True),)
+    plan = TaskRestore(task=TASK, key_groups=(0, 63), keyed=shares)
+    order = RestoreOrder(plan=plan, sources=(state,), root=str(tmp_path / "savepoint-2"), stored=None)
+
+    def sweep(point, **context):
+        if point == "restore.2-fetched":
+            left_lineages.sweep(LocalRoot.open(tmp_path / "local"), 3600, tmp_path / "of another job")
+
+    faults.arm(sweep)
+    try:
+        work = CheckpointWork(restores=(order, None))
+        back = feed(Level(tmp_path / "local", backend="rocksdb"), [], 5, archive=savepoint.archive, work=work)
+    finally:
+        faults.arm(None)
+    assert back.fault is None
 
 
 @pytest.mark.feature("F31")

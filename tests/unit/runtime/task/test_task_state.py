@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
+from tests.contract.state.versions import forget
 from tests.unit.runtime.exchange.rows_kit import flat_rows
 from tests.unit.testing.test_rescaling import Numbered
 from tidegate.core.ids import EpochId, Lineage, Slot, Term
@@ -17,10 +18,9 @@ from tidegate.graph import state_ids
 from tidegate.graph.levels import plan
 from tidegate.runtime.driver.pickling import pickled
 from tidegate.runtime.exchange.assignment import TaskAssignment
-from tidegate.runtime.exchange.messages import decode_ack, decode_barrier
+from tidegate.runtime.exchange.messages import FaultKind, TaskAck, decode_ack, decode_barrier
 from tidegate.runtime.exchange.program import exchange, programs
 from tidegate.runtime.task import run_level as task
-from tidegate.state.heap import table
 from tidegate.state.version import VersionId
 
 BACKENDS = pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
@@ -47,6 +47,13 @@ class Tasks:
 
     def run(self, *words: str, slot: int = 0) -> list[tuple[Any, ...]]:
         """One epoch of one task. Return what it sends to the sink."""
+        ack = self.acknowledged(*words, slot=slot)
+        assert ack.fault is None
+        self.versions[slot] = None if ack.version is None else VersionId.parse(ack.version)
+        sent = [batch for each in ack.committables for batch in pa.ipc.open_stream(each.payload)]
+        return [tuple(row.values()) for batch in sent for row in batch.to_pylist()]
+
+    def acknowledged(self, *words: str, slot: int = 0) -> TaskAck:
         self.number += 1
         assignment = TaskAssignment(
             job="by-hand",
@@ -65,11 +72,7 @@ class Tasks:
         )
         batch = flat_rows(self.edge, [{"word": word, "n": 0} for word in words], 5 + 64 * slot)
         (out,) = task.run_level(assignment, slot, self.number, [batch])
-        ack = decode_ack(decode_barrier(out.column(0)[0].as_py()).acks[-1])
-        assert ack.fault is None
-        self.versions[slot] = None if ack.version is None else VersionId.parse(ack.version)
-        sent = [batch for each in ack.committables for batch in pa.ipc.open_stream(each.payload)]
-        return [tuple(row.values()) for batch in sent for row in batch.to_pylist()]
+        return decode_ack(decode_barrier(out.column(0)[0].as_py()).acks[-1])
 
 
 @BACKENDS
@@ -102,6 +105,17 @@ def test_only_what_is_declared_is_known_in_the_next_epoch(tmp_path, backend):
     tasks = Tasks(tmp_path, keyed(Forgetful(), "word string, n int, m int"), backend)
     assert tasks.run("a", "a", "b") == [("a", 1, 1), ("a", 2, 2), ("b", 1, 3)]
     assert tasks.run("b", "a") == [("b", 2, 1), ("a", 3, 2)]
+
+
+@BACKENDS
+def test_a_task_without_rows_reports_the_size_of_its_state(tmp_path, backend):
+    """After a restore nothing else says how large it is."""
+    tasks = Tasks(tmp_path, keyed(Forgetful(), "word string, n int, m int"), backend)
+    assert tasks.acknowledged().state_bytes == 0
+    tasks.run("a", "b")
+    size = tasks.acknowledged().state_bytes
+    assert size > 0
+    assert tasks.acknowledged().state_bytes == size
 
 
 @BACKENDS
@@ -169,7 +183,61 @@ def test_a_damaged_version_is_not_found_again(tmp_path, backend):
         content = path.read_bytes()
         path.unlink()
         path.write_bytes(bytes(len(content)))
-    table.forget()
+    forget()
     with suppress(Exception):
         tasks.run("a")
     assert not folder.exists()
+
+
+class Careless(Forgetful):
+    """Takes every error for one of its own, and continues."""
+
+    def process_element(self, row, ctx):
+        try:
+            yield from super().process_element(row, ctx)
+        except Exception:
+            yield row.word, 0, 0
+
+
+@BACKENDS
+@pytest.mark.parametrize("function", [Forgetful, Careless])
+def test_damage_that_a_function_reads_discards_the_version_and_is_not_its_error(tmp_path, backend, function):
+    tasks = Tasks(tmp_path, keyed(function(), "word string, n int, m int"), backend)
+    tasks.run(*(f"word-{n}" for n in range(500)))
+    (folder,) = [path for path in tmp_path.rglob("v1-*") if path.is_dir()]
+    largest = max(folder.iterdir(), key=lambda path: path.stat().st_size)
+    body = bytearray(largest.read_bytes())
+    for at in range(100, len(body) // 2, 50):
+        body[at] ^= 1
+    with largest.open("r+b") as file:
+        file.write(body)
+    forget()
+    ack = tasks.acknowledged(*(f"word-{n}" for n in range(500)))
+    assert ack.fault is not None
+    assert ack.fault.kind is FaultKind.CORRUPT
+    assert str(folder) in ack.fault.text
+    assert ".build-" not in ack.fault.text
+    assert not folder.exists(), "the next return would find it again"
+
+
+class Hoarder(tg.KeyedProcessFunction):
+    text = tg.ValueState(str, default="")
+
+    def process_element(self, row, ctx):
+        self.text.update(row.word * 100)
+        yield (row.word,)
+
+
+@pytest.mark.feature("F13")
+@pytest.mark.parametrize("backend", ["rocksdb", "rocksdb+changelog"])
+def test_a_value_that_rocksdb_cannot_hold_is_refused_by_state_and_key(tmp_path, monkeypatch, backend):
+    """Without a word, RocksDB would drop it."""
+    monkeypatch.setattr("tidegate.state.rocksdb.store.LARGEST_BYTES", 1000)
+    tasks = Tasks(tmp_path, keyed(Hoarder(), "word string"), backend)
+    assert tasks.run("short", "words", "fit") == [("short",), ("words",), ("fit",)]
+    ack = tasks.acknowledged("fits", "much-too-long")
+    assert ack.fault is not None
+    assert ack.fault.kind is FaultKind.USER
+    assert "State 'text' was given 13" in ack.fault.text
+    assert "key 'much-too-long'" in ack.fault.text
+    assert len(list(tmp_path.rglob("v*-*"))) == 1, "nothing was sealed"

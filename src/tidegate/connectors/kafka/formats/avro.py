@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 from tidegate.connectors.kafka.formats.avro_logical import WriterSchemas
 from tidegate.connectors.kafka.formats.avro_types import AvroTypes, avro_schema
 from tidegate.connectors.kafka.formats.column_match import maps_as_dicts, null_check
-from tidegate.connectors.kafka.formats.record_format import Decode, Encode, context, reading, writing
+from tidegate.connectors.kafka.formats.record_format import Decode, Encode
 from tidegate.connectors.kafka.formats.registry import serdes
+from tidegate.connectors.kafka.formats.registry_format import context, reading, writing
 from tidegate.connectors.kafka.formats.text_format import TextFormat
 from tidegate.graph.datatype import DataType
 

@@ -11,16 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tidegate.connectors.kafka.errors import KafkaError, RecordUnreadable
 from tidegate.connectors.kafka.formats.avro import AvroFormat
+from tidegate.connectors.kafka.formats.json_format import JsonFormat
 from tidegate.connectors.kafka.formats.json_schema import JsonSchemaFormat
 from tidegate.connectors.kafka.formats.protobuf import ProtobufFormat
 from tidegate.connectors.kafka.formats.record_format import Decode, RecordFormat, RecordPart
-from tidegate.connectors.kafka.formats.registry import (
-    is_not_found,
-    is_of_registry,
-    knows_schema,
-    registry_errors,
-    translate_registry,
-)
 from tidegate.connectors.kafka.reader import HEADERS, columns
 from tidegate.graph.datatype import DataType
 
@@ -30,12 +24,12 @@ if TYPE_CHECKING:
 OnDecodeError = Literal["fail", "column"]
 ERROR_COLUMN = "decode_error"
 ERROR_TYPE = "struct<part:string,schema_id:int,message:string,data:binary>"
-_KINDS: dict[str, type[RecordFormat]] = {each.kind: each for each in (AvroFormat, JsonSchemaFormat, ProtobufFormat)}
+_KINDS: dict[str, type[RecordFormat]] = {
+    each.kind: each for each in (AvroFormat, JsonFormat, JsonSchemaFormat, ProtobufFormat)
+}
 _PARTS: tuple[RecordPart, ...] = ("key", "value")
 _LAG_S = 3.0
 """How long a batch waits in all for schemas that the registry does not know yet."""
-_unknown: set[tuple[str, int]] = set()
-"""Registries, and ids for which this process has waited in vain."""
 
 
 def format_of(text: str) -> RecordFormat:
@@ -105,11 +99,11 @@ class Decoding:
                 except Exception as first:
                     latest = latest or time.monotonic() + _LAG_S
                     try:
-                        value = _decode_again(decode, each, format, subject, first, latest)
+                        value = format.decode_again(decode, each, subject, first, latest)
                     except KafkaError:
                         raise
                     except Exception as error:
-                        self._report(part, batch, row, error, errors)
+                        self._report(part, format, batch, row, error, errors)
             values.append(value)
         # The text of a JSON string may be none that UTF-8 has, which is a ValueError of Python.
         unconvertible = (pa.ArrowException, ValueError, TypeError, OverflowError)
@@ -120,60 +114,39 @@ class Decoding:
                 try:
                     pa.array([value], arrow)
                 except unconvertible as error:
-                    self._report(part, batch, row, error, errors)
+                    self._report(part, format, batch, row, error, errors)
                     values[row] = None
             return pa.array(values, arrow)
 
     def _report(
-        self, part: RecordPart, batch: pa.RecordBatch, row: int, error: Exception, errors: list[dict[str, Any] | None]
+        self,
+        part: RecordPart,
+        format: RecordFormat,
+        batch: pa.RecordBatch,
+        row: int,
+        error: Exception,
+        errors: list[dict[str, Any] | None],
     ) -> None:
         data = batch.column(part)[row].as_py()
+        schema_id = format.schema_id(data)
         text = f"{type(error).__name__}: {error}".encode("utf-8", "backslashreplace").decode()
         reason = " ".join(text.split())
         if self.on_error == "fail":
             topic, partition, offset = (batch.column(name)[row].as_py() for name in ("topic", "partition", "offset"))
             raise RecordUnreadable(
-                f"The {part} of the record at offset {offset} of partition {partition} of topic {topic!r} cannot be decoded "
-                f"(schema id {_schema_id(data)}): {reason}. To keep such records apart instead, read with "
-                f"kafka_source(…, on_decode_error='column')."
+                f"The {part} of the record at offset {offset} of partition {partition} of topic {topic!r} cannot be decoded"
+                f"{'' if schema_id is None else f' (schema id {schema_id})'}: {reason}. To keep such records apart instead, "
+                "read with kafka_source(…, on_decode_error='column')."
             ) from error
         # A record has one column of errors; that of its key comes first.
-        errors[row] = errors[row] or {"part": part, "schema_id": _schema_id(data), "message": reason, "data": data}
-
-
-def _decode_again(
-    decode: Decode, data: bytes, format: RecordFormat, subject: str, error: Exception, latest: float
-) -> Any:
-    """Decode a record a second time. Raises its error if the record is to blame, and the registry's if it was the registry."""
-    schema_id = _schema_id(data)
-    if schema_id is None:
-        raise error
-    doing = f"return schema {schema_id}"
-    if is_of_registry(error) and not is_not_found(error):
-        raise translate_registry(error, format.registry, doing) from error
-    place = (format.registry, schema_id)
-    while not knows_schema(format.client(), schema_id, subject, format.registry):
-        # A registry of several servers may be asked before all of them have a new schema.
-        if place in _unknown or time.monotonic() > latest:
-            if len(_unknown) > 10_000:
-                _unknown.clear()
-            _unknown.add(place)
-            raise error
-        time.sleep(0.2)
-    _unknown.discard(place)
-    try:
-        return decode(data)
-    except Exception as second:
-        if is_of_registry(second):
-            raise translate_registry(second, format.registry, doing) from second
-        raise
+        errors[row] = errors[row] or {"part": part, "schema_id": schema_id, "message": reason, "data": data}
 
 
 @lru_cache(maxsize=32)
 def _decoder(format: str, subject: str) -> tuple[Decode, DataType]:
     """Return the decoder of this process: the schemas it has met stay known from batch to batch."""
     found = format_of(format)
-    with registry_errors(found.registry, f"return the schemas of subject {subject!r}"):
+    with found.errors(f"return the schemas of subject {subject!r}"):
         return found.decoder(subject), found.data_type()
 
 
@@ -182,11 +155,6 @@ def _error_type() -> pa.DataType:
     from tidegate.graph.schema import Schema
 
     return Schema.parse(f"{ERROR_COLUMN} {ERROR_TYPE}").fields[0].type.to_arrow()
-
-
-def _schema_id(data: bytes) -> int | None:
-    """Return the id of the schema that a record names. None: the record does not have the registry's form."""
-    return int.from_bytes(data[1:5], "big", signed=True) if len(data) >= 5 and data[0] == 0 else None
 
 
 def pinned_formats(

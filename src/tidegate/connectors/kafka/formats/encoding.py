@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from tidegate.connectors.kafka.errors import RowUnwritable
 from tidegate.connectors.kafka.formats.decoding import format_of
 from tidegate.connectors.kafka.formats.record_format import Encode, RecordFormat, RecordPart
-from tidegate.connectors.kafka.formats.registry import is_of_registry, registry_errors, translate_registry
 from tidegate.graph.datatype import DataType, Field
 from tidegate.graph.ddl import Parser
 from tidegate.graph.schema import Schema
@@ -41,7 +40,7 @@ class Encoding:
         for column in schema:
             if (format := self._format(column.name)) is not None:
                 subject = format.subject_of(self.topic, _part(column.name))
-                with registry_errors(format.registry, f"register the schema of subject {subject!r}"):
+                with format.errors(f"register the schema of subject {subject!r}"):
                     format.register(column.type, subject)
 
     def apply(self, batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
@@ -66,8 +65,8 @@ class Encoding:
             try:
                 done.append(None if value is None else encode(value))
             except Exception as error:
-                if is_of_registry(error):
-                    raise translate_registry(error, format.registry, f"return the schema of {subject!r}") from error
+                if (of_service := format.error_of_service(error, f"return the schema of {subject!r}")) is not None:
+                    raise of_service from error
                 raise RowUnwritable(
                     f"A row for topic {self.topic!r} cannot be encoded as {format.kind} with the schema of subject "
                     f"{subject!r}, column {column.name!r}: {' '.join(f'{type(error).__name__}: {error}'.split())}. Correct "
@@ -87,5 +86,5 @@ def _part(column: str) -> RecordPart:
 def _encoder(format: str, type: str, subject: str) -> Encode:
     """Return the encoder of this process, which has looked its schema up."""
     found = format_of(format)
-    with registry_errors(found.registry, f"return the schema of subject {subject!r}"):
+    with found.errors(f"return the schema of subject {subject!r}"):
         return found.encoder(Parser(type).whole_type(), subject)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tidegate.connectors.kafka.formats.json_types import JsonTypes, as_json, json_schema
-from tidegate.connectors.kafka.formats.record_format import Decode, Encode, context, reading, writing
+from tidegate.connectors.kafka.formats.record_format import Decode, Encode
 from tidegate.connectors.kafka.formats.registry import serdes
+from tidegate.connectors.kafka.formats.registry_format import context, reading, writing
 from tidegate.connectors.kafka.formats.text_format import TextFormat
 from tidegate.graph.datatype import DataType
 

@@ -13,6 +13,8 @@ from typing import Any
 from tidegate.core.errors import SchemaError
 from tidegate.graph.datatype import DataType, Field
 
+Convert = Callable[[Any], Any]
+
 _PLAIN = {"string": "string", "integer": "bigint", "number": "double", "boolean": "boolean"}
 _JSON = {
     "boolean": {"type": "boolean"},
@@ -119,21 +121,27 @@ def _json_schema(type: DataType) -> dict[str, Any]:
     return _JSON[type.kind]
 
 
-def as_json(type: DataType) -> Callable[[Any], Any] | None:
-    """Return a function that converts values as Arrow returns them to values that JSON has. None: nothing to convert."""
+def as_json(type: DataType, scalars: Mapping[str, Convert] | None = None) -> Convert | None:
+    """Return a function that converts values as Arrow returns them to values that JSON has. None: nothing to convert.
+
+    `scalars` says what becomes of values without parts, by kind: by default, all that Python's own encoder cannot write.
+    """
+    scalars = _SCALARS if scalars is None else scalars
     match type.kind:
         case "struct":
-            fixes = {field.name: fix for field in type.fields or () if (fix := as_json(field.type)) is not None}
+            fixes = {
+                field.name: fix for field in type.fields or () if (fix := as_json(field.type, scalars)) is not None
+            }
             return _optional(lambda row: row | {name: fix(row[name]) for name, fix in fixes.items()}) if fixes else None
         case "array":
             assert type.element is not None
-            each = as_json(type.element)
+            each = as_json(type.element, scalars)
             return each and _optional(lambda values: [each(value) for value in values])
         case "map":
             assert type.value is not None
-            inner = as_json(type.value) or (lambda value: value)
+            inner = as_json(type.value, scalars) or (lambda value: value)
             return _optional(lambda pairs: {key: inner(value) for key, value in pairs})
-    return _SCALARS.get(type.kind)
+    return scalars.get(type.kind)
 
 
 def _optional(fix: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -158,12 +166,14 @@ def _finite(value: float) -> float:
     return value
 
 
-_SCALARS: dict[str, Callable[[Any], Any]] = {
+FINITE: Mapping[str, Convert] = {"float": _optional(_finite), "double": _optional(_finite)}
+"""What an encoder needs that writes dates, bytes and decimals itself, and NaN as null."""
+
+_SCALARS: Mapping[str, Convert] = {
+    **FINITE,
     "date": _optional(_text),
     "timestamp": _optional(_text),
     "timestamp_ntz": _optional(_text),
     "binary": _optional(_base64),
     "decimal": _optional(_number),
-    "float": _optional(_finite),
-    "double": _optional(_finite),
 }

@@ -7,13 +7,14 @@ from typing import Any, ClassVar, Self
 
 from tidegate.connectors.kafka.formats.column_match import check_fits
 from tidegate.connectors.kafka.formats.message_type import MessageType, reader_of, writer_of
-from tidegate.connectors.kafka.formats.record_format import Decode, Encode, RecordFormat, context, reading, writing
+from tidegate.connectors.kafka.formats.record_format import Decode, Encode
 from tidegate.connectors.kafka.formats.registry import serdes
+from tidegate.connectors.kafka.formats.registry_format import RegistryFormat, context, reading, writing
 from tidegate.graph.datatype import DataType
 
 
 @dataclass(frozen=True)
-class ProtobufFormat(RecordFormat):
+class ProtobufFormat(RegistryFormat):
     """Protobuf, with schemas in a registry: `ProtobufFormat("http://registry:8081", message=order_pb2.Order)`.
 
     `message` is the class that `protoc` generated. A topic has one type of message.

@@ -1,18 +1,13 @@
-"""What the formats have in common: an address, a subject, and codecs between bytes and Python values."""
+"""What the formats have in common: codecs between bytes and Python values, and being sent to tasks as text."""
 
 from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
-from functools import lru_cache
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Literal, Self
 
-from tidegate.connectors.kafka.client import library
-from tidegate.connectors.kafka.formats.registry import registry_client
-from tidegate.core.errors import GraphError
-from tidegate.core.redaction import refuse_credentials
 from tidegate.graph.datatype import DataType
 
 RecordPart = Literal["key", "value"]
@@ -22,55 +17,36 @@ Encode = Callable[[Any], bytes]
 """From a value that Arrow returns to the bytes of a record."""
 
 
-@dataclass(frozen=True)
 class RecordFormat(ABC):
-    """A format with a schema registry. Frozen configuration: it is sent to every task and opens nothing when constructed.
-
-    `subject` is where schemas are looked up and registered, by default `{topic}-value` or `{topic}-key`. `config` holds
-    further settings of confluent-kafka's registry client, such as `basic.auth.user.info` or `ssl.ca.location`.
-    """
+    """A format of keys or values. Frozen configuration: it is sent to every task and opens nothing when constructed."""
 
     kind: ClassVar[str]
 
-    registry: str
-    _: KW_ONLY
-    subject: str | None = None
-    auto_register_schemas: bool = True
-    config: Mapping[str, Any] = field(default_factory=dict, repr=False)
-
-    def __post_init__(self) -> None:
-        if not self.registry.startswith(("http://", "https://")):
-            raise GraphError(
-                f"{type(self).__name__} needs the address of a schema registry, such as 'http://host:8081', not "
-                f"{self.registry!r}."
-            )
-        refuse_credentials(self.registry, "the schema registry", "config={'basic.auth.user.info': 'user:password'}")
-        if "url" in self.config:
-            raise GraphError(f"url in the config of {type(self).__name__} is set by tidegate; remove it.")
-
-    def client(self) -> Any:
-        return registry_client(self.registry, json.dumps(dict(self.config), sort_keys=True))
-
-    def subject_of(self, topic: str, part: RecordPart) -> str:
-        return self.subject or f"{topic}-{part}"
-
     @property
+    @abstractmethod
     def reads_any_topic(self) -> bool:
         """Whether the schema to read with does not depend on the topic."""
-        return self.subject is not None
+
+    def subject_of(self, topic: str, part: RecordPart) -> str:
+        """Return the name under which a registry would know the schema."""
+        return f"{topic}-{part}"
+
+    def errors(self, doing: str) -> AbstractContextManager[None]:
+        """Translate errors of a service that the format asks. `doing` completes the sentence "The service could not …"."""
+        return nullcontext()
+
+    def error_of_service(self, error: Exception, doing: str) -> Exception | None:
+        """Return what an error of a codec means if a service is to blame. None if the row or the record is."""
+        return None
 
     # -- as text, for options of a source and as a key of caches --------------------------------------------------------
 
     def to_json(self) -> str:
         return json.dumps({"kind": self.kind, **self.document()}, sort_keys=True)
 
+    @abstractmethod
     def document(self) -> dict[str, Any]:
-        return {
-            "registry": self.registry,
-            "subject": self.subject,
-            "auto_register_schemas": self.auto_register_schemas,
-            "config": dict(self.config),
-        }
+        """Return the arguments with which the format is made again."""
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> Self:
@@ -91,6 +67,14 @@ class RecordFormat(ABC):
         """Return a function that decodes records. Whatever schema a record was written with, it is resolved to the pinned
         one."""
 
+    def schema_id(self, data: bytes) -> int | None:
+        """Return the id of the schema that a record names. None: it names none."""
+        return None
+
+    def decode_again(self, decode: Decode, data: bytes, subject: str, error: Exception, latest: float) -> Any:
+        """Decode a record that has failed once, if that may help until `latest`. Raises `error` if the record is to blame."""
+        raise error
+
     # -- writing ---------------------------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -104,19 +88,3 @@ class RecordFormat(ABC):
     @abstractmethod
     def encoder(self, column: DataType, subject: str) -> Encode:
         """Return a function that encodes values of a column. Looks its schema up once and registers nothing."""
-
-
-def reading(subject: str) -> dict[str, Any]:
-    """Return the settings of a deserializer. The default naming strategy asks the registry, and not every one can answer."""
-    return {"subject.name.strategy": lambda context, name: subject}
-
-
-def writing(subject: str) -> dict[str, Any]:
-    """Return the settings of a serializer whose schema is already registered."""
-    return {"auto.register.schemas": False, **reading(subject)}
-
-
-@lru_cache(maxsize=1)
-def context() -> Any:
-    """Return what serializers want to know of a record. It only matters for the subject, which is given."""
-    return library("confluent_kafka.serialization").SerializationContext("tidegate", "value")

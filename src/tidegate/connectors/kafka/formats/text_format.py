@@ -7,14 +7,14 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Self
 
 from tidegate.connectors.kafka.formats.column_match import check_fits
-from tidegate.connectors.kafka.formats.record_format import RecordFormat
 from tidegate.connectors.kafka.formats.registry import registry_errors, serdes
+from tidegate.connectors.kafka.formats.registry_format import RegistryFormat
 from tidegate.core.errors import GraphError
 from tidegate.graph.datatype import DataType
 
 
 @dataclass(frozen=True)
-class TextFormat(RecordFormat):
+class TextFormat(RegistryFormat):
     """`schema` is the text of a schema: the reader's schema of a source, the writer's schema of a sink. Without it, a source
     reads with the latest schema of the subject when the job is built, and a sink derives one from its column."""
 

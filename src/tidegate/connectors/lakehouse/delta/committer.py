@@ -10,12 +10,14 @@ import msgspec
 from tidegate.connectors.lakehouse.delta.client import DeltaClient
 from tidegate.connectors.lakehouse.delta.payload import DeltaCommittable, DeltaFile
 from tidegate.connectors.lakehouse.delta.table import check_table
-from tidegate.connectors.lakehouse.errors import CommitConflict, StagedFilesGone, TableUnsuitable
-from tidegate.connectors.lakehouse.marker import WholeEpochs, is_covered, markers_of
-from tidegate.connectors.lakehouse.names import sync
+from tidegate.connectors.lakehouse.delta.writer import folders_of
+from tidegate.connectors.lakehouse.errors import CommitConflict, StagedFilesGone, TableUnsuitable, translated
+from tidegate.connectors.lakehouse.marker import WholeEpochs, epoch_in_table, markers_of, missing
+from tidegate.connectors.lakehouse.names import is_staged_name, sync
 from tidegate.connectors.outcome import CommitOutcome, outcomes
-from tidegate.connectors.sink import Committable
+from tidegate.connectors.sink import Committable, CommitterContext, decoded, untrusted
 from tidegate.core.faults import reach
+from tidegate.core.ids import EpochId, Lineage, Uid
 from tidegate.graph.schema import Schema
 
 if TYPE_CHECKING:
@@ -23,17 +25,41 @@ if TYPE_CHECKING:
 
 ATTEMPTS = 10
 
+_decode = msgspec.json.Decoder(DeltaCommittable).decode
+
+
+class _FileStatistics(msgspec.Struct, forbid_unknown_fields=True):
+    """The statistics of one file, as Delta's protocol defines them."""
+
+    numRecords: int
+    nullCount: dict[str, int] = {}
+    minValues: dict[str, int | float | str | bool | None] = {}
+    maxValues: dict[str, int | float | str | bool | None] = {}
+
+
+_decode_statistics = msgspec.json.Decoder(_FileStatistics).decode
+
 
 class DeltaCommitter:
     """Adds staged files to the table, with the marker that says so."""
 
-    def __init__(self, client: DeltaClient, schema: Schema) -> None:
+    def __init__(self, client: DeltaClient, schema: Schema, context: CommitterContext | None = None) -> None:
+        """Without `context`, markers are not compared with the job's history."""
         self._client, self._schema = client, schema
+        self._context = context
         self._handle: DeltaTable | None = None
         self._whole = WholeEpochs()
 
     def prepare(self, create: bool) -> None:
         """Make sure the table exists and is suitable, before the first row. With `create`, create a missing one."""
+        self._client.check_credentials()
+        with translated(self._client.target):
+            self._prepare(create)
+
+    def check_target(self) -> None:
+        self.prepare(create=False)
+
+    def _prepare(self, create: bool) -> None:
         from deltalake import DeltaTable
         from deltalake import Schema as DeltaSchema
 
@@ -55,7 +81,8 @@ class DeltaCommitter:
     def commit(self, requests: Sequence[Committable]) -> Sequence[CommitOutcome]:
         """Add what is not yet added.
 
-        1. Read the current table; skip requests that its markers cover. Their files may be long gone.
+        1. Read the current table; refuse a marker that the job's history does not know, and skip requests that
+           its markers cover. Their files may be long gone.
         2. Check that the table still accepts these rows, and that the files of the remaining
            requests exist and are complete.
         3. Add them all and their marker in one Delta commit. A crash before it leaves nothing; after a crash behind it, a
@@ -65,12 +92,13 @@ class DeltaCommitter:
         from deltalake.exceptions import CommitFailedError
 
         self._whole.check(requests)
+        staged = {id(request): self._files(request) for request in requests}
         for attempt in range(1, ATTEMPTS + 1):
             table = self._newest()
-            waiting = [request for request in requests if not is_covered(request, table.transaction_version)]
+            waiting = missing(self._context, requests, table.transaction_version)
             reach("delta.1-read", waiting=len(waiting))
             if waiting:
-                files = [file for r in waiting for file in msgspec.json.decode(r.payload, type=DeltaCommittable).files]
+                files = [file for request in waiting for file in staged[id(request)]]
                 check_table(table, self._schema, self._client.partition_by)
                 self._check_files(files)
                 reach("delta.2-checked", waiting=len(waiting))
@@ -86,6 +114,28 @@ class DeltaCommitter:
             self._whole.committed(requests)
             return outcomes(requests, waiting)
         raise AssertionError("the last attempt returns or raises")
+
+    def _files(self, request: Committable) -> tuple[DeltaFile, ...]:
+        """Return the files of a request. Raises `UntrustedOutput` unless their names follow from it and their partition."""
+        files = decoded(request, _decode).files
+        if not files:
+            raise untrusted(request, "names no files")
+        for file in files:
+            name = file.path.rpartition("/")[2]
+            expected = f"{folders_of(file.partition)}{name}"
+            if file.path != expected or not is_staged_name(request, name):
+                raise untrusted(request, f"names the file {file.path[:200]!r}")
+            if tuple(file.partition) != self._client.partition_by:
+                raise untrusted(request, f"names the partition columns {list(file.partition)[:20]!r}")
+            if not _is_statistics(file.statistics):
+                raise untrusted(request, f"has statistics that are none for {name!r}")
+        if len({file.path for file in files}) < len(files):
+            raise untrusted(request, "names one file twice")
+        return files
+
+    def markers(self, lineage: Lineage, sink: Uid) -> list[EpochId]:
+        epoch = epoch_in_table(lineage, sink, self._newest().transaction_version)
+        return [] if epoch is None else [epoch]
 
     def _newest(self) -> DeltaTable:
         """Return the current table. The handle is kept, since opening a table reads the names of all its files."""
@@ -118,7 +168,10 @@ class DeltaCommitter:
             schema=table.schema(),
             partition_by=list(self._client.partition_by),
             commit_properties=CommitProperties(
-                app_transactions=[Transaction(name, version) for name, version in markers_of(requests).items()]
+                app_transactions=[
+                    Transaction(name, version)
+                    for name, version in markers_of(requests, table.transaction_version).items()
+                ]
             ),
         )
 
@@ -130,3 +183,12 @@ class DeltaCommitter:
                 sync(entry)
                 since += 1
             sync(log)
+
+
+def _is_statistics(text: str) -> bool:
+    """Whether readers of the table can read the statistics. What they say about the rows is as true as the rows."""
+    try:
+        _decode_statistics(text)
+    except (ValueError, RecursionError, msgspec.MsgspecError):
+        return False
+    return True

@@ -14,12 +14,20 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from tidegate.connectors.dataset_names import DatasetName, of_path
+from tidegate.connectors.lakehouse.cleaner import TableCleaner
 from tidegate.connectors.lakehouse.delta.client import DeltaClient
 from tidegate.connectors.lakehouse.delta.committer import DeltaCommitter
 from tidegate.connectors.lakehouse.delta.table import check_partitions
 from tidegate.connectors.lakehouse.delta.writer import DeltaWriter
 from tidegate.connectors.lakehouse.names import local_path, require
-from tidegate.connectors.sink import Committer, CommitterContext, PublishesIn, SinkWriter, WriterContext
+from tidegate.connectors.sink import (
+    Committer,
+    CommitterContext,
+    OutputCleaner,
+    PublishesIn,
+    SinkWriter,
+    WriterContext,
+)
 from tidegate.core.errors import GraphError
 from tidegate.core.guarantee import Guarantee
 from tidegate.core.redaction import refuse_credentials
@@ -65,9 +73,12 @@ class DeltaSink:
     def create_committer(self, context: CommitterContext) -> Committer:
         """Open or create the table and check it. Raises if it cannot take these rows."""
         check_partitions(self.partition_by, context.schema)
-        committer = DeltaCommitter(self._client(), context.schema)
+        committer = DeltaCommitter(self._client(), context.schema, context)
         committer.prepare(self.create)
         return committer
+
+    def create_cleaner(self) -> OutputCleaner:
+        return TableCleaner(self._client().table_files)
 
     def describe(self) -> str:
         by = f", partitioned by {', '.join(self.partition_by)}" if self.partition_by else ""

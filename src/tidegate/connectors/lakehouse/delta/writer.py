@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,11 @@ from tidegate.graph.schema import Schema
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyarrow.fs import FileSystem
+
+
+def folders_of(partition: Mapping[str, str | None]) -> str:
+    """Return the folders of a partition, for people who browse the directory. Readers take the values from the log."""
+    return "".join(f"{safe(name)}={safe(value or 'null')}/" for name, value in partition.items())
 
 
 class DeltaWriter:
@@ -56,9 +62,7 @@ class DeltaWriter:
 
     def _open(self, partition: Key, number: int) -> _DeltaFile:
         values = {name: partition_text(value, type) for (name, type), value in zip(self._partition_by, partition)}
-        # For people who browse the directory; readers take the values from the log.
-        folders = "".join(f"{safe(name)}={safe(value or 'null')}/" for name, value in values.items())
-        path = f"{folders}{self._stem}-{number:04d}.parquet"
+        path = f"{folders_of(values)}{self._stem}-{number:04d}.parquet"
         return _DeltaFile(
             files=self._client.files,
             root=self._client.root,

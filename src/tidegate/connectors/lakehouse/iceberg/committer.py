@@ -11,13 +11,27 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tidegate.connectors.lakehouse.errors import CommitConflict, StagedFilesGone, TableChanged, TableUnsuitable
+from tidegate.connectors.lakehouse.errors import (
+    CommitConflict,
+    StagedFilesGone,
+    TableChanged,
+    TableUnsuitable,
+    translated,
+)
 from tidegate.connectors.lakehouse.iceberg.payload import IcebergCommittable, IcebergFile
-from tidegate.connectors.lakehouse.iceberg.table import check_table
-from tidegate.connectors.lakehouse.marker import WholeEpochs, is_covered, markers_of, outdated
+from tidegate.connectors.lakehouse.iceberg.table import TableView, check_table, marker_in
+from tidegate.connectors.lakehouse.marker import (
+    WholeEpochs,
+    epoch_in_table,
+    markers_of,
+    missing,
+    outdated,
+)
+from tidegate.connectors.lakehouse.names import is_staged_name
 from tidegate.connectors.outcome import CommitOutcome, outcomes
-from tidegate.connectors.sink import Committable
+from tidegate.connectors.sink import Committable, CommitterContext, decoded, untrusted
 from tidegate.core.faults import reach
+from tidegate.core.ids import EpochId, Lineage, Uid
 from tidegate.graph.schema import Schema
 
 if TYPE_CHECKING:
@@ -26,6 +40,8 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 ATTEMPTS = 10
+_decode = msgspec.msgpack.Decoder(IcebergCommittable).decode
+
 LOOKERS = 16
 """Threads that check whether staged files exist in the store."""
 
@@ -34,13 +50,30 @@ class IcebergCommitter:
     """Adds staged files to the table in one snapshot, with the marker that says so."""
 
     def __init__(
-        self, catalog: Catalog, table: str, schema: Schema, pause: Callable[[float], None] = time.sleep
+        self,
+        catalog: Catalog,
+        table: str,
+        schema: Schema,
+        pause: Callable[[float], None] = time.sleep,
+        context: CommitterContext | None = None,
+        target: str | None = None,
     ) -> None:
+        """Without `context`, markers are not compared with the job's history. `target` names the table in messages, with the
+        address of its catalog."""
+        self._target = target or f"Iceberg table {table}"
         self._catalog, self._table, self._schema, self._pause = catalog, table, schema, pause
+        self._context = context
         self._whole = WholeEpochs()
 
     def prepare(self, create: bool) -> None:
         """Make sure the table exists and is suitable, before the first row. With `create`, create a missing one."""
+        with translated(self._target):
+            self._prepare(create)
+
+    def check_target(self) -> None:
+        self.prepare(create=False)
+
+    def _prepare(self, create: bool) -> None:
         name = self._table
         if not self._catalog.table_exists(name):
             if not create:
@@ -53,7 +86,8 @@ class IcebergCommitter:
     def commit(self, requests: Sequence[Committable]) -> Sequence[CommitOutcome]:
         """Add what is not yet added.
 
-        1. Read the current table; skip requests that its markers cover. Their files may be long gone.
+        1. Read the current table; refuse a marker that the job's history does not know, and skip requests that
+           its markers cover. Their files may be long gone.
         2. Check that the table is the one they were staged for, and that the files of the remaining
            requests exist and are complete.
         3. Add them all and their marker in one commit of the catalog, on condition that no other commit happened
@@ -65,13 +99,16 @@ class IcebergCommitter:
         self._whole.check(requests)
         for attempt in range(1, ATTEMPTS + 1):
             table = self._catalog.load_table(self._table)
-            waiting = [request for request in requests if not is_covered(request, partial(_marker, table))]
+            waiting = missing(self._context, requests, partial(marker_in, table))
             reach("iceberg.1-read", waiting=len(waiting))
             if not waiting:
                 self._whole.committed(requests)
                 return outcomes(requests, waiting)
-            staged = [msgspec.msgpack.decode(request.payload, type=IcebergCommittable) for request in waiting]
+            staged = [decoded(request, _decode) for request in waiting]
             self._check(table, staged)
+            for request, each in zip(waiting, staged):
+                _check_names(table, request, each)
+            self._check_files(table, staged)
             reach("iceberg.2-checked", waiting=len(waiting))
             try:
                 self._add(table, [file for each in staged for file in each.files], waiting)
@@ -85,6 +122,10 @@ class IcebergCommitter:
             return outcomes(requests, waiting)
         raise AssertionError("the last attempt returns or raises")
 
+    def markers(self, lineage: Lineage, sink: Uid) -> list[EpochId]:
+        epoch = epoch_in_table(lineage, sink, partial(marker_in, self._catalog.load_table(self._table)))
+        return [] if epoch is None else [epoch]
+
     def _check(self, table: Table, staged: Sequence[IcebergCommittable]) -> None:
         name, metadata = self._table, table.metadata
         if any(each.table != str(metadata.table_uuid) for each in staged):
@@ -97,17 +138,21 @@ class IcebergCommitter:
                 f"The partitioning of the Iceberg table {name} was changed while output was waiting for its commit. "
                 "Change it back, stop the job with a savepoint, and then change it."
             )
+
+    def _check_files(self, table: Table, staged: Sequence[IcebergCommittable]) -> None:
         files = [file for each in staged for file in each.files]
         with ThreadPoolExecutor(min(LOOKERS, len(files))) as lookers:
             sizes = list(lookers.map(lambda file: _size(table, file.path), files))
         gone = [file.path for file, size in zip(files, sizes) if size != file.size]
         if gone:
             raise StagedFilesGone(
-                name, gone, "Removing orphan files with a short age threshold does this: keep it at several days."
+                self._table,
+                gone,
+                "Removing orphan files with a short age threshold does this: keep it at several days.",
             )
 
     def _add(self, table: Table, files: Sequence[IcebergFile], requests: Sequence[Committable]) -> None:
-        markers = markers_of(requests)
+        markers = markers_of(requests, partial(marker_in, table))
         # Every commit rewrites all properties.
         useless = outdated(table.metadata.properties, requests)
         merge = table.metadata.properties.get("commit.manifest-merge.enabled", "false").lower() == "true"
@@ -125,9 +170,30 @@ class IcebergCommitter:
             transaction._snapshot_producers.clear()
 
 
-def _marker(table: Table, name: str) -> int | None:
-    found = table.metadata.properties.get(name)
-    return None if found is None else int(found)
+def _check_names(table: Table, request: Committable, staged: IcebergCommittable) -> None:
+    """Raise `UntrustedOutput` unless every file lies where the writer of the request puts a file of its partition.
+
+    Nothing else may be looked up: a name chooses the store that is asked for its size.
+    """
+    view = TableView(table.metadata, table.io)
+    if not staged.files:
+        raise untrusted(request, "names no files")
+    for file in staged.files:
+        name = file.path.rpartition("/")[2]
+        if len(file.partition) != len(view.partition_fields()) or not is_staged_name(request, name):
+            raise untrusted(request, f"names the file {file.path[:200]!r}")
+        try:
+            expected = view.location(file.partition, name)
+        except (ValueError, TypeError, ArithmeticError):
+            expected = None  # no row has such a partition
+        if file.path != expected:
+            raise untrusted(
+                request,
+                f"names the file {file.path[:200]!r}, but the table keeps its files elsewhere (if the table's location was "
+                "changed while output waited, change it back)",
+            )
+    if len({file.path for file in staged.files}) < len(staged.files):
+        raise untrusted(request, "names one file twice")
 
 
 def _size(table: Table, path: str) -> int | None:

@@ -14,11 +14,20 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from tidegate.connectors.dataset_names import DatasetName
+from tidegate.connectors.lakehouse.cleaner import TableCleaner
+from tidegate.connectors.lakehouse.errors import translated
 from tidegate.connectors.lakehouse.iceberg.committer import IcebergCommitter
-from tidegate.connectors.lakehouse.iceberg.table import load, view
+from tidegate.connectors.lakehouse.iceberg.table import check_catalog_credentials, load, shown, table_files, view
 from tidegate.connectors.lakehouse.iceberg.writer import IcebergWriter
 from tidegate.connectors.lakehouse.names import require
-from tidegate.connectors.sink import Committer, CommitterContext, PublishesIn, SinkWriter, WriterContext
+from tidegate.connectors.sink import (
+    Committer,
+    CommitterContext,
+    OutputCleaner,
+    PublishesIn,
+    SinkWriter,
+    WriterContext,
+)
 from tidegate.core.errors import GraphError
 from tidegate.core.guarantee import Guarantee
 
@@ -57,9 +66,16 @@ class IcebergSink:
 
     def create_committer(self, context: CommitterContext) -> Committer:
         """Open or create the table and check it. Raises if it cannot take these rows."""
-        committer = IcebergCommitter(load(self.catalog, self.properties), self.table, context.schema)
+        target = f"Iceberg table {self.table} of {shown(self.catalog, self.properties)}"
+        check_catalog_credentials(target, self.properties)
+        with translated(target):
+            catalog = load(self.catalog, self.properties)
+        committer = IcebergCommitter(catalog, self.table, context.schema, context=context, target=target)
         committer.prepare(self.create)
         return committer
+
+    def create_cleaner(self) -> OutputCleaner:
+        return TableCleaner(lambda: table_files(load(self.catalog, self.properties), self.table))
 
     def describe(self) -> str:
         return f"Iceberg table {self.table} of catalog {self.catalog}"

@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from tidegate.connectors.lakehouse.errors import TableUnsuitable
+from tidegate.connectors.lakehouse.cleaner import TableFiles
+from tidegate.connectors.lakehouse.errors import TableUnsuitable, check_credentials
 from tidegate.connectors.lakehouse.partitions import Coded
 from tidegate.core.errors import SchemaError
+from tidegate.core.redaction import redacted
 from tidegate.graph.schema import Schema
 
 if TYPE_CHECKING:
@@ -128,3 +130,51 @@ def load(name: str, properties: Mapping[str, str]) -> Catalog:
     from pyiceberg.catalog import load_catalog
 
     return load_catalog(name, **properties)
+
+
+def shown(name: str, properties: Mapping[str, str]) -> str:
+    """Return the catalog for messages, with the address and the warehouse that the sink was given."""
+    given = [redacted(properties[key]) for key in ("uri", "warehouse", "s3.endpoint") if properties.get(key)]
+    user = next((properties[key] for key in ("s3.access-key-id", "client.access-key-id") if properties.get(key)), None)
+    place = f"catalog {name}" + (f" ({', '.join(given)})" if given else "")
+    return place if user is None else f"{place} with the key {user}"
+
+
+_CREDENTIALS = (
+    "s3.access-key-id", "client.access-key-id", "s3.profile-name", "client.profile-name", "s3.role-arn", "client.role-arn",
+    "s3.anonymous", "s3.signer",
+)  # fmt: skip
+
+
+def check_catalog_credentials(target: str, properties: Mapping[str, str]) -> None:
+    """Refuse a warehouse on S3 without credentials. A REST catalog hands out credentials of its own, so it is not asked about."""
+    if properties.get("type") == "rest" or properties.get("uri", "").startswith("http"):
+        return
+    remedy = "s3.access-key-id and s3.secret-access-key in the properties"
+    check_credentials(target, properties.get("warehouse", ""), properties, _CREDENTIALS, remedy)
+
+
+def marker_in(table: Table, name: str) -> int | None:
+    """Return the number under the name of a marker."""
+    found = table.metadata.properties.get(name)
+    return None if found is None else int(found)
+
+
+def table_files(catalog: Catalog, name: str) -> TableFiles | None:
+    """Return the table as a cleaner sees it; None if there is none."""
+    from pyiceberg.io.pyarrow import PyArrowFileIO
+    from pyiceberg.table import TableProperties
+
+    if not catalog.table_exists(name):
+        return None
+    table = catalog.load_table(name)
+    # Whatever client the catalog is configured with: pyiceberg's own port cannot list.
+    files = PyArrowFileIO(table.io.properties)
+    data = table.metadata.properties.get(TableProperties.WRITE_DATA_PATH, f"{table.metadata.location.rstrip('/')}/data")
+    scheme, netloc, folder = PyArrowFileIO.parse_location(data, table.io.properties)
+    return TableFiles(
+        files.fs_by_scheme(scheme, netloc),
+        folder,
+        partial(marker_in, table),
+        lambda: {path.rpartition("/")[2] for path in table.inspect.all_files()["file_path"].to_pylist()},
+    )

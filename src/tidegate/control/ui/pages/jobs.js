@@ -61,7 +61,7 @@ function columns(reports) {
   const checkpoint = of((report) => report.checkpoints?.latest.completed?.latest_ack_timestamp ?? null);
   return [
     column("name", "Job", (job) => job.name, { show: (job) => html`<a href=${href(job.jid)}>${job.name}</a>`, wide: true }),
-    column("status", "Status", status, { show: (job) => html`<${Status} status=${status(job)} />` }),
+    column("status", "Status", status, { show: (job) => html`<${Status} status=${status(job)} ended=${reports[job.jid]?.end_text} />` }),
     column("uptime", "Runtime", (job) => job.duration, { show: (job) => duration(job.duration), right: true, hint: "From its start until now, or until its end" }),
     column("restarts", "Restarts", of((report) => report.restarts), { right: true }),
     column("checkpoint", "Last checkpoint", checkpoint, { show: (job) => html`<${Ago} at=${checkpoint(job)} />`, right: true }),
@@ -79,7 +79,7 @@ export function Jobs() {
   }, []);
   if (!jobs) return error && html`<h1 class="page-title">Jobs</h1><${Failure} error=${error} retry=${retry} />`;
   const text = wanted.toLowerCase();
-  const status = (job) => (reports[job.jid]?.status ?? job.state).toLowerCase();
+  const status = (job) => (reports[job.jid]?.end_text ?? reports[job.jid]?.status ?? job.state).toLowerCase();
   const found = jobs.filter((job) => job.name.toLowerCase().includes(text) || job.jid.startsWith(text) || status(job).includes(text));
   return html`<h1 class="page-title">Jobs</h1>
     ${error && html`<${Failure} error=${error} retry=${retry} />`}

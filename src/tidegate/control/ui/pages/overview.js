@@ -2,11 +2,9 @@
 
 import { EpochCharts } from "../charts/epochs.js";
 import { Swatch } from "../charts/chart.js";
-import { now, useNow } from "../clock.js";
-import { rowSkew } from "../figures.js";
-import { bytes, count, duration, percent, plural, times } from "../format.js";
+import { rowSkew, stateSize } from "../figures.js";
+import { bytes, count, duration, estimated, percent, plural, times } from "../format.js";
 import { Graph, WorkBar } from "../graph.js";
-import { answers } from "../health.js";
 import { Id } from "../parts/copy.js";
 import { Empty, Panel, Redacted } from "../parts/panel.js";
 import { Shape } from "../parts/status.js";
@@ -15,29 +13,29 @@ import { Ago, Stamp } from "../parts/time.js";
 import { go, href } from "../router.js";
 import { html } from "../vendor/preact-htm.js";
 
-export function Overview({ report, samples, route }) {
+export function Overview({ report, route }) {
   const selected = route.query.node ?? null;
   const node = report.graph.nodes.find((each) => each.uid === selected);
   const select = (uid) => go(href(report.lineage, "overview", null, { node: uid }));
-  return html`<${Strip} report=${report} samples=${samples} />
+  return html`<${Strip} report=${report} />
     <${Panel} title="Graph" aside=${html`<${Watermark} report=${report} /><${WorkLegend} />`}>
       ${report.graph.nodes.length ? html`<${Graph} report=${report} selected=${selected} select=${select} />` : html`<${Empty} title="The graph of this job is not stored." />`}
     <//>
     ${node && html`<${NodePanel} report=${report} node=${node} close=${() => select(null)} />`}
-    <${Panel} title=${report.epochs.length ? `Last ${plural(report.epochs.length, "epoch")}` : "Epochs"}>
+    <${Panel} title=${["Epochs", "Last epoch"][report.epochs.length] ?? `Last ${plural(report.epochs.length, "epoch")}`}>
       ${report.epochs.length ? html`<${EpochCharts} epochs=${report.epochs} />` : html`<${Empty} title="No epoch has ended yet.">The first one ends when the sources have delivered rows and all tasks have processed them.<//>`}
     <//>
     <${Sources} report=${report} />
     ${!node && html`<${Panel} title="Tasks"><${Tasks} report=${report} tasks=${report.tasks} /><//>`}`;
 }
 
-function Strip({ report, samples }) {
-  useNow();
+/** The answers are the server's: the command line and notebooks show the same ones. Only ages grow here. */
+function Strip({ report }) {
   return html`<ul class="strip" aria-label="State of the job">
-    ${answers(report, samples, now()).map((each) => html`<li key=${each.question} class=${each.tone}>
+    ${report.answers.map((each) => html`<li key=${each.question} class=${each.tone}>
       <span class="question">${each.question}</span>
-      <span class="answer"><${Shape} tone=${each.tone} /><span>${each.answerAt ? html`<${Ago} at=${each.answerAt} />` : each.answer}</span></span>
-      <span class="detail">${each.detail} ${each.at && html`<${Ago} at=${each.at} />`} ${each.page && html`<a href=${href(report.lineage, each.page, each.item)}>details</a>`}</span>
+      <span class="answer"><${Shape} tone=${each.tone} /><span>${each.answer_at_ms ? html`<${Ago} at=${each.answer_at_ms} />` : each.answer}</span></span>
+      <span class="detail">${each.detail} ${each.at_ms && html`<${Ago} at=${each.at_ms} />`} ${each.page && html`<a href=${href(report.lineage, each.page, each.item)}>details</a>`}</span>
     </li>`)}
   </ul>`;
 }
@@ -69,7 +67,7 @@ function NodePanel({ report, node, close }) {
   const spans = (report.spans ?? []).filter((each) => each.operator === node.uid || each.operator === node.name);
   const others = report.graph.nodes.filter((each) => each.level === node.level && each.uid !== node.uid && node.level > 0);
   return html`<${Panel} id="node" title=${node.uid} aside=${html`<span>${node.kind}${node.label && node.label !== node.uid ? ` · ${node.label}` : ""}</span><button type="button" class="button small" onClick=${close}>Close</button>`}>
-    ${node.states.length > 0 && html`<div class="chips" aria-label="States">${node.states.map((each) => html`<span class="chip"><b>${each.name}</b> ${each.type}</span>`)}</div>`}
+    ${node.states.length > 0 && html`<div class="chips" aria-label="States">${node.states.map((each) => html`<span class="chip"><b>${each.name}</b> ${each.type}${stateSize(report, node.uid, each.name) === null ? "" : html` <span title="Estimated from the files of the state on local disk">${estimated(stateSize(report, node.uid, each.name))}</span>`}</span>`)}</div>`}
     ${tasks.length ? html`<${Tasks} report=${report} tasks=${tasks} />` : html`<${Empty} title="This node has no task of its own.">${node.level === 0 ? "Spark runs the source stage." : "No task has reported yet."}<//>`}
     ${tasks.length > 0 && others.length > 0 && html`<p class="hint">These tasks also run ${others.map((each) => each.uid).join(", ")}, with which the figures are shared.</p>`}
     ${spans.length > 0 && html`<${Spans} spans=${spans} />`}
@@ -100,6 +98,9 @@ function HotKeys({ hot }) {
 
 const text = (key) => (typeof key === "string" ? key : JSON.stringify(key));
 
+/** Its name; a record of an older version has only its id. */
+const hostOf = (task) => task.host_name || task.host;
+
 function Tasks({ report, tasks }) {
   if (!tasks.length) return html`<${Empty} title="No task has reported yet.">Tasks report at the end of each epoch.<//>`;
   const number = (name, title, show, hint) => ({ name, title, value: (each) => each[name] ?? null, show: (each) => show(each[name]), right: true, hint });
@@ -116,7 +117,7 @@ function Tasks({ report, tasks }) {
     number("late_dropped", "Late rows", count, "Rows that were too late for all their windows, and were dropped"),
     number("restore_ms", "Restore", duration, "Time to open the state in the last epoch"),
     number("seal_ms", "Seal", duration, "Time to write the changes of the last epoch"),
-    { name: "host", title: "Host", value: (each) => each.host, show: (each) => html`<${Id} text=${each.host} length=${20} />` },
+    { name: "host", title: "Host", value: hostOf, show: (each) => html`<${Id} text=${each.host} shown=${hostOf(each)} length=${20} />`, hint: "Copies the id of the disk that has its state" },
   ];
   return html`<${Table} id="tasks" label="Tasks" columns=${columns} rows=${tasks} first="busy" descending=${true} rowKey=${(each) => each.task} />`;
 }

@@ -1,7 +1,8 @@
 // What is in the state: operators, states, types and sizes; one key across all states; the first entries of a state.
 
 import { jobPath } from "../api.js";
-import { bytes, duration, plural } from "../format.js";
+import { stateSize } from "../figures.js";
+import { bytes, duration, estimated, plural } from "../format.js";
 import { CopyButton, Id } from "../parts/copy.js";
 import { useLoaded } from "../parts/load.js";
 import { Empty, Facts, Failure, Panel } from "../parts/panel.js";
@@ -45,7 +46,8 @@ function Chooser({ snapshots, chosen, lineage }) {
 
 function Contents({ report, data, route, at }) {
   if (!data.operators.length) return html`<${Panel} title="No state"><${Empty} title="This snapshot holds no state.">None of the job's operators declares any.<//><//>`;
-  const rows = data.operators.flatMap((operator) => operator.states.map((state) => ({ ...state, operator })));
+  const now = (operator, state) => (route.query.snapshot ? null : stateSize(report, operator.uid, state.name));
+  const rows = data.operators.flatMap((operator) => operator.states.map((state) => ({ ...state, operator, now: now(operator, state) })));
   const uid = data.operators.some((each) => each.uid === route.query.uid) ? route.query.uid : data.operators[0].uid;
   const open = rows.find((each) => each.operator.uid === route.query.uid && each.name === route.query.state);
   return html`<${Panel} title="Snapshot">
@@ -81,7 +83,7 @@ function States({ rows, at, open }) {
     { name: "key", title: "Key", value: (each) => each.operator.key_type, show: (each) => html`<code class="value">${each.distribution === "keyed" ? each.operator.key_type : each.distribution}</code>`, wide: true, hint: "Columns of the key; for operator state, how it is distributed" },
     { name: "type", title: "Type", value: typeOf, show: (each) => html`<code class="value">${typeOf(each)}</code>`, wide: true },
     { name: "ttl", title: "Time to live", value: (each) => each.ttl_ms, show: (each) => (each.ttl_ms ? duration(each.ttl_ms) : "unlimited"), right: true },
-    { name: "bytes", title: "Size", value: (each) => each.bytes, show: (each) => bytes(each.bytes), right: true, hint: "Unknown where states share files, as in checkpoints and native savepoints" },
+    { name: "bytes", title: "Size", value: (each) => each.bytes ?? each.now, show: (each) => (each.bytes === null && each.now !== null ? estimated(each.now) : bytes(each.bytes)), right: true, hint: "≈: estimated, in the job's last epochs. Otherwise unknown where states share files, as in checkpoints and native savepoints" },
     { name: "open", title: "Entries", value: (each) => each.name, show: (each) => html`<a href=${at({ uid: each.operator.uid, state: each.name })}>show first</a>` },
   ];
   const key = (each) => `${each.operator.uid}/${each.name}`;

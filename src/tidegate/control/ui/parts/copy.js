@@ -42,8 +42,9 @@ export function CopyButton({ text, label = "Copy", quiet = false }) {
   </button>`;
 }
 
-/** An id or a path, with a button that copies all of it. `length`: how many characters are shown; with `end`, the last ones. */
-export function Id({ text, length = null, end = false }) {
+/** An id or a path, with a button that copies all of it. `length`: how many characters are shown; with `end`, the last ones.
+ * `shown`: what people call it, if not by its id. */
+export function Id({ text, shown = text, length = null, end = false }) {
   if (!text) return "–";
-  return html`<span class="id"><code title=${text}>${length ? short(text, length, end) : text}</code><${CopyButton} text=${text} quiet=${true} /></span>`;
+  return html`<span class="id"><code title=${shown === text ? text : `${shown} · ${text}`}>${length ? short(shown, length, end) : shown}</code><${CopyButton} text=${text} quiet=${true} /></span>`;
 }

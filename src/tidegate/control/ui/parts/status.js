@@ -15,7 +15,7 @@ const TONES = {
   LOST: "bad",
 };
 
-const WORDS = { IN_PROGRESS: "in progress", LOST: "lost (driver gone)" };
+const WORDS = { IN_PROGRESS: "in progress", INITIALIZING: "starting", CREATED: "starting", CANCELLING: "stopping", LOST: "Driver gone" };
 
 /** A circle, a triangle, a square with a cross, a ring: told apart without colour. */
 export function Shape({ tone }) {
@@ -30,7 +30,8 @@ const DRAWN = {
   none: () => html`<circle cx="6" cy="6" r="4" class="ring" />`,
 };
 
-export function Status({ status }) {
+/** `ended`: how a job ended, in words. Its status is Flink's, which calls every stop canceled. */
+export function Status({ status, ended }) {
   const tone = TONES[status] ?? "none";
-  return html`<span class=${`status ${tone}`}><${Shape} tone=${tone} />${WORDS[status] ?? status.toLowerCase().replaceAll("_", " ")}</span>`;
+  return html`<span class=${`status ${tone}`}><${Shape} tone=${tone} />${ended ?? WORDS[status] ?? status.toLowerCase().replaceAll("_", " ")}</span>`;
 }

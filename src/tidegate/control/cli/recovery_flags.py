@@ -1,0 +1,46 @@
+"""Flags about what a job starts from. `run` and `compat` have the same, and turn them into the same options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from tidegate.config.declared import recovery
+from tidegate.control.cli.flink_flags import FlinkNamed
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_FLAGS = (
+    click.option(
+        "-n", "--allow-non-restored-state", "allow", cls=FlinkNamed, flink=["--allowNonRestoredState"], is_flag=True,
+        help="Drop state that the job does not declare.",
+    ),
+    click.option("--map-uid", "uids", multiple=True, metavar="OLD=NEW", help="The operator OLD is now called NEW."),
+    click.option("--renamed", multiple=True, metavar="UID/STATE:OLD=NEW", help="A field of a state was renamed."),
+    click.option(
+        "--drop-state", "drops", multiple=True, metavar="UID/STATE[:FIELD]",
+        help="Start without this state of the snapshot, or without this field of its class.",
+    ),
+)  # fmt: skip
+
+
+def recovery_flags(command: F) -> F:
+    """Add the flags to a command. It gets them as `allow`, `uids`, `renamed` and `drops`: see `recovery_options`."""
+    for flag in reversed(_FLAGS):
+        command = flag(command)
+    return command
+
+
+def recovery_options(
+    allow: bool, uids: tuple[str, ...], renamed: tuple[str, ...], drops: tuple[str, ...]
+) -> dict[str, str]:
+    """Return the options that the flags stand for."""
+    options: dict[str, str] = {}
+    if allow:
+        options[recovery.IGNORE_UNCLAIMED.key] = "true"
+    for option, texts in ((recovery.MAP_UIDS, uids), (recovery.RENAMED_FIELDS, renamed), (recovery.DROP_STATE, drops)):
+        if texts:
+            options[option.key] = ", ".join(texts)
+    return options

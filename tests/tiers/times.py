@@ -1,0 +1,121 @@
+"""How long CI took, as somebody recorded it: `python -m tests.tiers record` adds the last run to `times.jsonl`.
+
+A run leaves its times in `artifacts/`. They are recorded on purpose, not by every run: what counts is a run on a machine that
+did nothing else. The last recorded run of every test, if all passed, is also what a change is compared with.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+
+from tests.tiers.budgets import PARTS_S, PHASES_S, TOLERANCE, WHOLE_S
+from tests.tiers.parts import part_of
+
+ROOT = Path(__file__).resolve().parents[2]
+FILE = ROOT / "tests" / "tiers" / "times.jsonl"
+LAST = ROOT / "artifacts" / "ci-times.json"
+PHASES = "phases.tsv"
+"""`.ci/run` leaves the seconds of each phase in this file, beside the times of the tests."""
+NOTABLE_S = 10.0
+"""Tests below this are not recorded one by one."""
+
+
+class Kind(StrEnum):
+    """How much of CI a run was."""
+
+    WHOLE = "whole"
+    SELECTED = "selected"
+    SOME_PARTS = "some parts"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTimes:
+    """One run of CI's tests. Times are seconds of a clock on the wall."""
+
+    date: str
+    commit: str
+    kind: Kind
+    passed: bool
+    took_s: float
+    parts: Mapping[str, float]
+    tests: Mapping[str, float] = field(default_factory=dict)
+    """The notable ones, by name."""
+    phases: Mapping[str, float] = field(default_factory=dict)
+    """What `.ci/run` did before the tests."""
+
+
+def recorded(file: Path = FILE) -> list[RunTimes]:
+    """All recorded runs, oldest first."""
+    if not file.exists():
+        return []
+    return [RunTimes(**json.loads(line)) for line in file.read_text().splitlines()]
+
+
+def last_whole_run(file: Path = FILE) -> str | None:
+    """The commit of the last recorded run of everything."""
+    whole = [run.commit for run in recorded(file) if run.kind == Kind.WHOLE]
+    return whole[-1] if whole else None
+
+
+def record(last: Path = LAST, file: Path = FILE) -> RunTimes:
+    """Add the last run to the file. Raises ValueError for one that says nothing: tests failed, or parts were missing."""
+    run = replace(RunTimes(**json.loads(last.read_text())), phases=_phases(last.with_name(PHASES)))
+    if not run.passed or run.kind == Kind.SOME_PARTS:
+        raise ValueError(f"Only a run of all parts in which every test passed is recorded. This one: {run}")
+    with file.open("a") as out:
+        out.write(json.dumps(asdict(run)) + "\n")
+    return run
+
+
+def exceeded(runs: Sequence[RunTimes]) -> list[str]:
+    """What took longer than its budget in the newest run of each kind, each with the tests that grew."""
+    complaints = []
+    for kind, budgets in ((Kind.WHOLE, WHOLE_S), (Kind.SELECTED, PARTS_S)):
+        alike = [run for run in runs if run.kind == kind]
+        if not alike:
+            continue
+        for part, took_s in alike[-1].parts.items():
+            if took_s > TOLERANCE * budgets[part]:
+                complaints.append(_complaint(part, took_s, budgets[part], grown(alike, part)))
+        for phase, took_s in _by_budget(alike[-1].phases).items():
+            if took_s > TOLERANCE * PHASES_S[phase]:
+                complaints.append(_complaint(phase, took_s, PHASES_S[phase], []))
+    return complaints
+
+
+def grown(runs: Sequence[RunTimes], part: str) -> list[str]:
+    """The tests of a part that take longer in the newest run than in the one before it, most growth first."""
+    if not runs:
+        return []
+    before = runs[-2].tests if len(runs) > 1 else {}
+    growth = {
+        name: seconds - before.get(name, 0.0)
+        for name, seconds in runs[-1].tests.items()
+        if part_of(name.split("::")[0]) == part
+    }
+    return [f"{name}: +{by:.0f} s" for name, by in sorted(growth.items(), key=lambda item: -item[1]) if by > 1]
+
+
+def _complaint(what: str, took_s: float, budget_s: float, tests: Sequence[str]) -> str:
+    named = "".join(f"\n  {test}" for test in tests[:10])
+    return f"{what} took {took_s:.0f} s of {budget_s:.0f} s (tests/tiers/budgets.py){named}"
+
+
+def _by_budget(phases: Mapping[str, float]) -> dict[str, float]:
+    """The phases as they have budgets. Checks run beside each other; each line says how long its own end was waited for."""
+    sums: dict[str, float] = {}
+    for phase, took_s in phases.items():
+        budget = phase if phase in PHASES_S else "checks"
+        sums[budget] = sums.get(budget, 0.0) + took_s
+    return sums
+
+
+def _phases(file: Path) -> dict[str, float]:
+    if not file.exists():
+        return {}  # the tests were run without `.ci/run`
+    lines = [line.split("\t") for line in file.read_text().splitlines()]
+    return {name: float(seconds) for name, seconds in lines}

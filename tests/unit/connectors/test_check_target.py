@@ -1,0 +1,403 @@
+"""What cannot pass by itself ends the first start of a job within seconds; later, output waits."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psycopg
+import pytest
+from botocore.exceptions import ClientError, NoCredentialsError
+from confluent_kafka import KafkaError
+from pyiceberg.exceptions import NoSuchNamespaceError, UnauthorizedError
+
+from tidegate.connectors.files import FileSink
+from tidegate.connectors.files.s3 import S3Prefix
+from tidegate.connectors.kafka import KafkaSink, client
+from tidegate.connectors.kafka.client import await_topic
+from tidegate.connectors.kafka.errors import KafkaRefused, KafkaUnavailable
+from tidegate.connectors.lakehouse import DeltaSink, IcebergSink
+from tidegate.connectors.lakehouse.errors import translated
+from tidegate.connectors.outcome import CommitRefused, RetryLater
+from tidegate.connectors.postgres.client import refuses, where
+from tidegate.connectors.postgres.committer import PostgresCommitter
+from tidegate.connectors.sink import Checking, CommitterContext
+from tidegate.core.errors import TidegateError
+from tidegate.core.ids import Uid
+from tidegate.graph.schema import Schema
+from tidegate.runtime.driver.committers import Committers
+from tidegate.storage import StorageMisconfigured, open_storage, probe
+from tidegate.storage.probe import check_credentials
+
+ROWS = Schema.parse("value string")
+CONTEXT = CommitterContext(ROWS, lambda token: b"")
+
+
+class Target:
+    """A committer whose target answers with an error, or takes everything."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.asked = 0
+
+    def commit(self, requests: object) -> None: ...
+
+    def check_target(self) -> None:
+        self.asked += 1
+        if self.error is not None:
+            raise self.error
+
+
+def committers(**targets: object) -> Committers:
+    made = Committers(SimpleNamespace(sinks=(), job="j"), None)  # type: ignore[arg-type]
+    made.committers = {Uid(uid): target for uid, target in targets.items()}  # type: ignore[misc]
+    return made
+
+
+REFUSED = CommitRefused("password authentication failed for user 'tide' at db:5432")
+
+
+def test_what_cannot_pass_ends_the_first_start() -> None:
+    with pytest.raises(CommitRefused, match="'tide' at db:5432"):
+        committers(out=Target(REFUSED)).check_targets(is_first=True)
+
+
+@pytest.mark.parametrize("error", [RetryLater("down"), OSError("no route")])
+def test_a_target_that_cannot_be_reached_ends_no_start(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    later = Target()
+    committers(out=Target(error), other=later).check_targets(is_first=True)
+    assert "sink out takes no output now" in caplog.text
+    assert later.asked == 1
+
+
+def test_after_a_first_success_output_waits_for_what_was_changed_since(caplog: pytest.LogCaptureFixture) -> None:
+    committers(out=Target(REFUSED)).check_targets(is_first=False)
+    assert "password authentication failed" in caplog.text
+
+
+def test_a_committer_without_a_check_is_not_asked(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        committers(out=SimpleNamespace()).check_targets(is_first=True)
+    assert caplog.text == ""
+
+
+# -- PostgreSQL ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "is_final"),
+    [
+        ('connection to server at "db" failed: FATAL:  password authentication failed for user "tide"', True),
+        ('FATAL:  database "shap" does not exist', True),
+        ('FATAL:  role "tide" does not exist', True),
+        ('FATAL:  no pg_hba.conf entry for host "10.0.0.1"', True),
+        ("connection failed: fe_sendauth: no password supplied", True),
+        ('FATAL:  permission denied for database "shop"\nDETAIL:  User does not have CONNECT privilege.', True),
+        ('FATAL:  role "tide" is not permitted to log in', True),
+        ("server does not support SSL, but SSL was required", True),
+        ("FATAL:  the database system is starting up", False),
+        ("FATAL:  sorry, too many clients already", False),
+        ("connection refused. Is the server running?", False),
+        ('could not translate host name "db" to address: Name or service not known', False),
+    ],
+)
+def test_what_a_server_of_postgresql_will_always_refuse(text: str, is_final: bool) -> None:
+    assert refuses(psycopg.OperationalError(text)) is is_final
+
+
+def test_a_refused_connection_names_host_database_and_user_and_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = 'connection to server at "db", port 5433 failed: FATAL:  password authentication failed for user "tide"\n'
+    conninfo = "host=db port=5433 dbname=shop user=tide password=hunter2"
+    committer = PostgresCommitter(conninfo, "totals", CONTEXT, key=(), two_phase=False, description="appends to totals")
+
+    def refuse() -> Any:
+        raise psycopg.OperationalError(said)
+
+    monkeypatch.setattr(committer, "_open", refuse)
+    with pytest.raises(CommitRefused) as refused:
+        committer.check_target()
+    message = str(refused.value)
+    for part in ("db:5433", "'shop'", "'tide'", "password authentication failed", "totals"):
+        assert part in message, part
+    assert "hunter2" not in message
+
+
+def test_a_password_that_is_missing_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = 'connection failed: connection to server at "10.0.0.1", port 5433 failed: fe_sendauth: no password supplied'
+    conninfo = "host=db port=5433 dbname=shop user=tide"
+    committer = PostgresCommitter(conninfo, "totals", CONTEXT, key=(), two_phase=False, description="appends to totals")
+
+    def refuse() -> Any:
+        raise psycopg.OperationalError(said)
+
+    monkeypatch.setattr(committer, "_open", refuse)
+    with pytest.raises(CommitRefused, match=r"user 'tide'\): fe_sendauth: no password supplied\. Correct"):
+        committer.check_target()
+
+
+GERMAN = {
+    "28P01": "Passwort-Authentifizierung für Benutzer »tide« fehlgeschlagen",
+    "3D000": "Datenbank »shap« existiert nicht",
+    "53300": "tut mir leid, schon zu viele Verbindungen",
+    "57P03": "das Datenbanksystem startet",
+}
+
+
+@contextmanager
+def german_server(state: str) -> Iterator[int]:
+    """A server that answers every connection with this SQLSTATE and a message in German."""
+    fields = {b"S": "FATAL", b"V": "FATAL", b"C": state, b"M": GERMAN[state]}
+    body = b"".join(name + value.encode() + b"\0" for name, value in fields.items()) + b"\0"
+    answer = b"E" + (len(body) + 4).to_bytes(4, "big") + body
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listening.accept()
+            except OSError:
+                return
+            with connection:
+                connection.recv(4096)
+                connection.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=serve, daemon=True).start()
+        yield listening.getsockname()[1]
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="libpq writes traces on Linux only")
+@pytest.mark.parametrize(("state", "is_final"), [("28P01", True), ("3D000", True), ("53300", False), ("57P03", False)])
+def test_a_server_that_does_not_speak_english_is_understood(state: str, is_final: bool) -> None:
+    with german_server(state) as port:
+        conninfo = (
+            f"host=127.0.0.1 port={port} dbname=shop user=tide password=hunter2 sslmode=disable gssencmode=disable"
+        )
+        committer = PostgresCommitter(conninfo, "t", CONTEXT, key=(), two_phase=False, description="appends to t")
+        with pytest.raises(CommitRefused if is_final else psycopg.OperationalError, match=GERMAN[state]) as raised:
+            committer.check_target()
+    assert "hunter2" not in str(raised.value)
+
+
+def test_parts_that_a_conninfo_leaves_out_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("PGHOST", "db"), ("PGUSER", "tide"), ("PGPASSWORD", "hunter2")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("PGPORT", raising=False)
+    monkeypatch.delenv("PGDATABASE", raising=False)
+    assert where("") == "db:5432, database 'tide', user 'tide'"
+
+
+# -- Kafka ---------------------------------------------------------------------------------------------------------------------
+
+
+class Producer:
+    """Answers with these errors of a topic, and then knows it."""
+
+    def __init__(self, *errors: int) -> None:
+        self.errors = list(errors)
+
+    def list_topics(self, topic: str, timeout_s: float) -> Any:
+        error = KafkaError(self.errors.pop(0)) if self.errors else None
+        return SimpleNamespace(topics={topic: SimpleNamespace(error=error)})
+
+
+def test_a_topic_that_stays_unknown_is_refused_with_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "TOPIC_S", 0.2)
+    with pytest.raises(KafkaRefused, match=r"find topic 'orders' at kafka:9092.*Create the topic first"):
+        await_topic(Producer(*[3] * 100), "orders", "find topic 'orders' at kafka:9092", 1)
+
+
+def test_a_topic_that_a_broker_learns_of_in_a_moment_is_found() -> None:
+    await_topic(Producer(3, 3), "orders", "find topic 'orders'", 1)
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+def test_brokers_that_do_not_answer_are_no_refusal(guarantee: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("committer", "plain_committer"):
+        monkeypatch.setattr(f"tidegate.connectors.kafka.{module}.CHECK_S", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        committer = KafkaSink(address, "orders", delivery_guarantee=guarantee).create_committer(CONTEXT)
+        assert isinstance(committer, Checking)
+        with pytest.raises(KafkaUnavailable, match=f"find topic 'orders' at {address}"):
+            committer.check_target()
+
+
+# -- files and checkpoints -----------------------------------------------------------------------------------------------------
+
+
+def test_a_directory_below_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    committer = FileSink(str(tmp_path / "file" / "out"), format="json").create_committer(CONTEXT)
+    assert isinstance(committer, Checking)
+    with pytest.raises(CommitRefused, match="is a file"):
+        committer.check_target()
+
+
+def test_a_directory_that_does_not_exist_yet_is_not_created(tmp_path: Path) -> None:
+    committer = FileSink(str(tmp_path / "out"), format="json").create_committer(CONTEXT)
+    assert isinstance(committer, Checking)
+    committer.check_target()
+    assert list(tmp_path.iterdir()) == []
+
+
+class Bucket:
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def list_multipart_uploads(self, **_: Any) -> None:
+        raise self.error
+
+
+def _answer(code: str) -> ClientError:
+    return ClientError({"Error": {"Code": code}}, "ListMultipartUploads")
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (NoCredentialsError(), "no complete credentials for S3"),
+        (_answer("NoSuchBucket"), "Create the bucket"),
+        (_answer("SignatureDoesNotMatch"), "access key AKIA1.*secret access key"),
+    ],
+)
+def test_s3_without_a_bucket_or_credentials_is_refused(
+    error: Exception, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"access_key_id": "AKIA1", "secret_access_key": "hunter2", "endpoint": "http://minio:9000"}
+    monkeypatch.setattr(S3Prefix, "_client", Bucket(error))
+    with pytest.raises(CommitRefused, match=message) as refused:
+        S3Prefix("bucket/out", options).check()
+    assert "s3://bucket/out/ at http://minio:9000" in str(refused.value)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_s3_that_does_not_let_a_user_list_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(S3Prefix, "_client", Bucket(_answer("AccessDenied")))
+    with pytest.raises(ClientError):
+        S3Prefix("bucket/out", {}).check()
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A machine without a role, in an environment without credentials."""
+    monkeypatch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    module = sys.modules[check_credentials.__module__]  # the package has a function of the same name
+    monkeypatch.setattr(module, "_METADATA_SERVICE", ("127.0.0.1", 1))
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_checkpoints_on_s3_without_credentials_are_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = open_storage("s3://bucket/checkpoints", region="eu-west-1")
+    with pytest.raises(StorageMisconfigured, match=r"no credentials for s3://bucket/checkpoints.*s3\.access-key"):
+        probe(storage)
+    check_credentials(open_storage("s3://bucket/checkpoints", access_key_id="a", secret_access_key="b"))
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
+    check_credentials(storage)
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_directory_needs_no_credentials(tmp_path: Path) -> None:
+    probe(open_storage(tmp_path))
+
+
+# -- tables --------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_delta_table_on_s3_without_credentials_is_refused_at_once() -> None:
+    options = {"AWS_ENDPOINT_URL": "http://minio:9000", "AWS_REGION": "eu-west-1"}
+    with pytest.raises(
+        CommitRefused, match=r"s3://bucket/events at http://minio:9000.*no credentials.*storage_options"
+    ):
+        DeltaSink("s3://bucket/events", storage_options=options).create_committer(CONTEXT)
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_an_iceberg_warehouse_on_s3_without_credentials_is_refused_at_once(tmp_path: Path) -> None:
+    properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": "s3://bucket/lake"}
+    with pytest.raises(
+        CommitRefused, match=r"db\.events of catalog lake.*no credentials for s3://bucket/lake.*s3\.access-key-id"
+    ):
+        IcebergSink("lake", "db.events", properties).create_committer(CONTEXT)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_delta_table_that_cannot_be_created_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(CommitRefused, match=rf"Delta table {tmp_path}/file/events cannot be opened.*Not a directory"):
+        DeltaSink(str(tmp_path / "file" / "events"), create=True).create_committer(CONTEXT)
+
+
+def test_a_delta_table_that_is_gone_is_refused_by_its_committer(tmp_path: Path) -> None:
+    committer = DeltaSink(str(tmp_path / "events"), create=True).create_committer(CONTEXT)
+    assert isinstance(committer, Checking)
+    committer.check_target()
+    shutil.rmtree(tmp_path / "events")
+    with pytest.raises(TidegateError, match=f"{tmp_path}/events") as refused:
+        committer.check_target()
+    assert not refused.value.retryable
+
+
+class Catalog:
+    """One without the namespace of the table."""
+
+    def table_exists(self, name: str) -> bool:
+        return False
+
+    def create_table_if_not_exists(self, name: str, schema: object) -> None:
+        raise NoSuchNamespaceError(f"Namespace does not exist: {name}")
+
+
+def test_an_iceberg_namespace_that_does_not_exist_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidegate.connectors.lakehouse.iceberg.sink.load", lambda *_: Catalog())
+    sink = IcebergSink("lake", "db.events", {"type": "sql", "uri": "sqlite:///lake.db"}, create=True)
+    with pytest.raises(
+        CommitRefused, match=r"db\.events of catalog lake \(sqlite:///lake.db\).*Namespace does not exist"
+    ):
+        sink.create_committer(CONTEXT)
+
+
+def test_a_catalog_that_cannot_be_opened_is_refused_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(name: str, properties: Any) -> None:
+        raise ValueError(f"Could not parse {properties['uri']}")
+
+    monkeypatch.setattr("tidegate.connectors.lakehouse.iceberg.sink.load", load)
+    sink = IcebergSink("lake", "db.events", {"type": "sql", "uri": "postgresql://tide:hunter2@db/lake"})
+    with pytest.raises(CommitRefused, match=r"db\.events of catalog lake \(postgresql://\*\*\*@db/lake\)") as refused:
+        sink.create_committer(CONTEXT)
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_final"),
+    [
+        (UnauthorizedError("NotAuthorizedException: Malformed token"), True),
+        (OSError("AWS Error ACCESS_DENIED during HeadObject operation"), True),
+        (OSError("Generic S3 error: 404 <Code>NoSuchBucket</Code>"), True),
+        (ConnectionError("Connection refused"), False),
+        (OSError("Generic S3 error: 503 Slow Down"), False),
+    ],
+)
+def test_what_a_table_will_always_refuse(error: Exception, is_final: bool) -> None:
+    expected = CommitRefused if is_final else RetryLater
+    with pytest.raises(expected, match="The Delta table s3://b/t cannot be opened"), translated("Delta table s3://b/t"):
+        raise error
+
+
+def test_a_catalog_that_does_not_answer_is_no_refusal() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"http://127.0.0.1:{server.getsockname()[1]}"
+    with pytest.raises(RetryLater, match=rf"db\.events of catalog lake \({address}"):
+        IcebergSink("lake", "db.events", {"type": "rest", "uri": address}).create_committer(CONTEXT)

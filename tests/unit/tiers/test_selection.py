@@ -1,0 +1,155 @@
+"""CI runs every test that a change reaches, and of the others another quarter with every commit."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.features import report
+from tests.tiers.change import Change, change_since
+from tests.tiers.imports import ImportGraph, imports_of
+from tests.tiers.reach import ALWAYS, Reach, unit_of
+from tests.tiers.selection import TURNS, Selection, select, selection_for
+
+PAGES = "tests/integration/test_docs.py"
+
+
+@pytest.fixture(scope="module")
+def reach() -> Reach:
+    return Reach.of_project()
+
+
+def chosen(reach: Reach, *changed: str, turns: int = 0) -> Selection:
+    return selection_for(Change("base", frozenset(changed)), reach, turn=0, turns=turns)
+
+
+def test_a_public_name_counts_as_an_import_of_its_module():
+    assert "src/tidegate/api/windows.py" in imports_of(
+        "import tidegate as tg\nwindow = tg.TumblingEventTimeWindows('1 min')\n"
+    )
+    assert "src/tidegate/api/windows.py" in imports_of("from tidegate import TumblingEventTimeWindows\n")
+
+
+def test_an_import_within_a_function_counts():
+    assert imports_of("def f():\n    from tests import waiting\n") >= {"tests/waiting.py"}
+
+
+def test_code_that_cannot_be_parsed_imports_nothing():
+    assert imports_of("import tests.waiting\n>>> 1\n") == frozenset()
+
+
+@pytest.mark.large
+def test_every_recorded_mutation_is_noticed_by_a_test_that_its_file_selects(reach: Reach):
+    """`make prove` has seen these tests fail when the file is broken, so a change of the file must select one of them."""
+    trials = [
+        (capability.id, mutation) for capability in report().capabilities.values() for mutation in capability.mutations
+    ]
+    files = {mutation.replacement.file for _, mutation in trials}
+    selected = {file: chosen(reach, file).chosen for file in files}
+    missed = [
+        f"{id}: {mutation.replacement.file}"
+        for id, mutation in trials
+        if not any(unit_of(test) in selected[mutation.replacement.file] for test in mutation.tests)
+    ]
+    assert missed == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "unit"),
+    [
+        ("docs/guide/windows.md", f"{PAGES}::docs/guide/windows.md"),
+        ("examples/join.py", f"{PAGES}::examples/join.py"),
+        ("src/tidegate/api/windows.py", f"{PAGES}::docs/guide/windows.md"),
+        ("src/tidegate/connectors/postgres/marker.py", "tests/contract/sinks/test_postgres_sink.py"),
+        ("src/tidegate/connectors/kafka/marker.py", "tests/integration/kafka/test_sink.py"),
+        ("src/tidegate/connectors/lakehouse/delta/sink.py", "tests/contract/lakehouse/test_delta.py"),
+        ("src/tidegate/runtime/driver/attempt.py", "tests/integration/test_checkpoints.py"),
+        ("src/tidegate/control/ui/static/app.js", "tests/integration/ui/test_ui_pages.py"),
+        ("tests/servers/kafka.py", "tests/integration/kafka/test_job.py"),
+        ("tests/cluster/trial.py", "tests/cluster/test_lost_state.py"),
+        ("benchmarks/keyed_count.py", "tests/integration/test_benchmarks.py"),
+    ],
+)
+def test_a_change_selects_the_tests_of_what_it_touches(reach: Reach, changed: str, unit: str):
+    assert unit in chosen(reach, changed).chosen
+
+
+def test_a_change_of_one_page_selects_no_other_page(reach: Reach):
+    pages = [unit for unit, why in chosen(reach, "docs/guide/windows.md").chosen.items() if why != "always"]
+    assert pages == [f"{PAGES}::docs/guide/windows.md"]
+
+
+@pytest.mark.parametrize("changed", ["uv.lock", "tests/sparks.py", ".ci/run", "tests/tiers/reach.py"])
+def test_a_change_of_what_decides_how_tests_run_selects_everything(reach: Reach, changed: str):
+    assert chosen(reach, changed).left_out == ()
+
+
+def test_a_change_that_reaches_nothing_selects_everything(reach: Reach):
+    assert chosen(reach, "src/tidegate/unheard_of/new.bin").left_out == ()
+
+
+def test_an_unknown_change_selects_everything(reach: Reach):
+    assert selection_for(None, reach, turn=0).left_out == ()
+
+
+def test_four_consecutive_commits_run_every_test(reach: Reach):
+    runs = [set(select(reach.units, {}, turn).chosen) for turn in range(17, 17 + TURNS)]
+    assert set().union(*runs) == set(reach.units)
+    assert all(len(run) < 0.8 * len(reach.units) for run in runs)
+
+
+def test_what_always_runs_exists(reach: Reach):
+    for pattern in ALWAYS:
+        assert any(Path(unit).match(pattern) or unit.startswith(pattern.rstrip("*")) for unit in reach.units), pattern
+
+
+@pytest.mark.parametrize(
+    ("node", "unit"),
+    [
+        ("tests/unit/api/test_mistakes.py::test_a[x]", "tests/unit/api/test_mistakes.py"),
+        (f"{PAGES}::test_a_page_runs[docs/guide/state.md]", f"{PAGES}::docs/guide/state.md"),
+        (f"{PAGES}::test_an_example_runs_and_prints_what_it_says[join.py-expected6]", f"{PAGES}::examples/join.py"),
+        (
+            f"{PAGES}::test_an_example_runs_and_prints_what_it_says[network_word_count]",
+            f"{PAGES}::examples/network_word_count.py",
+        ),
+    ],
+)
+def test_pages_and_examples_are_selected_one_by_one(reach: Reach, node: str, unit: str):
+    assert unit_of(node) == unit
+    assert unit in reach.units
+
+
+def test_a_commit_that_this_clone_does_not_have_is_an_unknown_change():
+    assert change_since("0" * 40) is None
+
+
+def test_to_record_a_run_is_no_change(tmp_path: Path):
+    """The commit that records a whole run is compared with that run: it must not select everything again."""
+
+    def git(*words: str) -> str:
+        named = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+        return subprocess.run(["git", *named, *words], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+
+    git("init", "--quiet")
+    git("commit", "--quiet", "--allow-empty", "--message", "base")
+    base = git("rev-parse", "HEAD").strip()
+    (tmp_path / "tests" / "tiers").mkdir(parents=True)
+    (tmp_path / "tests" / "tiers" / "times.jsonl").write_text("{}\n")
+    git("add", ".")
+    git("commit", "--quiet", "--message", "record")
+    assert change_since(base, tmp_path) == Change(base, frozenset())
+    (tmp_path / "new.py").touch()
+    assert change_since(base, tmp_path) == Change(base, frozenset({"new.py"}))
+
+
+def test_a_turn_without_a_change_is_not_everything(reach: Reach):
+    assert selection_for(Change("base", frozenset()), reach, turn=0).left_out
+
+
+def test_imports_of_files_that_are_not_followed_are_not_reached():
+    graph = ImportGraph({"a": frozenset({"b"}), "b": frozenset({"c"}), "c": frozenset()})
+    assert graph.closure(["a"]) == {"a", "b", "c"}
+    assert graph.closure(["a"], through=lambda file: file != "b") == {"a", "b"}
