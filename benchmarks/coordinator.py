@@ -55,7 +55,7 @@ from tidegate.checkpoint.start import Start
 from tidegate.checkpoint.task_part import ListChange, encode_part, list_digest, read_part
 from tidegate.core.clock import Instant, MonotonicMs, WallMs
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Uid
-from tidegate.runtime.driver.restore_point import RestorePoint
+from tidegate.runtime.checkpoints.restore_point import RestorePoint
 from tidegate.state.key_groups import range_of_slot
 from tidegate.state.version import VersionId
 from tidegate.storage.errors import ObjectMissing

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 import tidegate as tg
 from benchmarks import harness, streams
 from tidegate.runtime.driver.job_run import JobRun
-from tidegate.runtime.driver.rescale_history import RescalePhase
+from tidegate.runtime.monitoring.rescale_history import RescalePhase
 
 VALUE = 1_000
 ROWS_PER_FILE = 100_000

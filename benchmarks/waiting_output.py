@@ -27,11 +27,11 @@ from tidegate.checkpoint.version_upload import Stored
 from tidegate.connectors.sink import Committable
 from tidegate.core.clock import SYSTEM_CLOCK
 from tidegate.core.ids import AttemptId, EpochId, HostId, Lineage, Slot, TaskId, Term, Uid
-from tidegate.runtime.driver.checkpoint_work import plan_checkpoint_work
-from tidegate.runtime.driver.clocks import Clocks
-from tidegate.runtime.driver.epoch_snapshot import EpochSnapshot, PendingUpload
-from tidegate.runtime.driver.job_description import JobDescription, TaskSink
-from tidegate.runtime.driver.output_release import OutputRelease
+from tidegate.runtime.checkpoints.checkpoint_work import plan_checkpoint_work
+from tidegate.runtime.checkpoints.epoch_snapshot import EpochSnapshot, PendingUpload
+from tidegate.runtime.checkpoints.output import OutputRelease
+from tidegate.runtime.epochs.clocks import Clocks
+from tidegate.runtime.epochs.job_description import JobDescription, TaskSink
 from tidegate.runtime.exchange.assignment import CheckpointWork, TaskAssignment
 from tidegate.runtime.exchange.messages import PublishedMark, TaskPublished
 from tidegate.runtime.exchange.task_parts import pack

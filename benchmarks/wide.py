@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 import tidegate as tg
 from benchmarks import harness, streams
-from tidegate.runtime.driver.sent_assignments import SentAssignments
+from tidegate.runtime.epochs.sent_assignments import SentAssignments
 from tidegate.runtime.exchange.task_parts import PackedAssignment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tidegate.runtime.driver.epoch_reports import EpochReport
+    from tidegate.runtime.epochs.reports import EpochReport
 
 
 class Count(tg.KeyedProcessFunction):

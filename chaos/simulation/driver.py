@@ -53,8 +53,8 @@ from tidegate.core.clock import Instant, MonotonicMs, WallMs
 from tidegate.core.errors import CorruptState, StorageError
 from tidegate.core.faults import reach
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Term, Uid
-from tidegate.runtime.driver.clocks import Clocks
-from tidegate.runtime.driver.epoch_snapshot import EpochSnapshot
+from tidegate.runtime.checkpoints.epoch_snapshot import EpochSnapshot
+from tidegate.runtime.epochs.clocks import Clocks
 from tidegate.runtime.exchange.assignment import CheckpointWork
 from tidegate.state.port import VersionMissing
 from tidegate.state.version import VersionId

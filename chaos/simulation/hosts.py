@@ -12,7 +12,7 @@ from random import Random
 
 from tidegate.checkpoint import version_upload
 from tidegate.core.ids import Lineage, TaskId
-from tidegate.runtime.driver import materializer
+from tidegate.runtime.checkpoints import materializer
 from tidegate.state.heap import table
 
 HOSTS = 3

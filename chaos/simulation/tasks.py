@@ -30,10 +30,10 @@ from tidegate.checkpoint.version_upload import UploadOrder, VersionUpload, forge
 from tidegate.core.clock import Instant
 from tidegate.core.errors import CorruptState
 from tidegate.core.ids import AttemptId, EpochId, Slot, TaskId, Term
-from tidegate.runtime.driver.epoch_snapshot import EpochSnapshot, PendingUpload
-from tidegate.runtime.driver.job_description import JobDescription
-from tidegate.runtime.driver.materializer import Materializer
-from tidegate.runtime.driver.pending_uploads import PendingUploads
+from tidegate.runtime.checkpoints.epoch_snapshot import EpochSnapshot, PendingUpload
+from tidegate.runtime.checkpoints.materializer import Materializer
+from tidegate.runtime.checkpoints.uploads import PendingUploads
+from tidegate.runtime.epochs.job_description import JobDescription
 from tidegate.runtime.exchange.assignment import CheckpointWork
 from tidegate.runtime.task.attempt_state import tidy_versions
 from tidegate.state.backends import backend_named

@@ -98,16 +98,16 @@ from tidegate.core.errors import (
 from tidegate.graph.key_values import InvalidKey as InvalidKey
 from tidegate.graph.validate import DuplicateUid as DuplicateUid
 from tidegate.reporters.start import ReporterNotInstalled as ReporterNotInstalled
-from tidegate.runtime.driver.epoch_runner import StateLost as StateLost
-from tidegate.runtime.driver.failure_latch import CheckpointsFailed as CheckpointsFailed
-from tidegate.runtime.driver.job_history import UnpublishedOutput as UnpublishedOutput
-from tidegate.runtime.driver.output_release import OutputNotPublished as OutputNotPublished
-from tidegate.runtime.driver.ownership import UnclaimedOutput as UnclaimedOutput
+from tidegate.runtime.epochs.runner import StateLost as StateLost
+from tidegate.runtime.checkpoints.failure_latch import CheckpointsFailed as CheckpointsFailed
+from tidegate.runtime.checkpoints.history import UnpublishedOutput as UnpublishedOutput
+from tidegate.runtime.checkpoints.output import OutputNotPublished as OutputNotPublished
+from tidegate.runtime.checkpoints.ownership import UnclaimedOutput as UnclaimedOutput
 from tidegate.runtime.driver.rescaler import (
     RescaleFailed as RescaleFailed,
     RescaleRefused as RescaleRefused,
 )
-from tidegate.runtime.driver.sink_threads import OutputStopped as OutputStopped
+from tidegate.runtime.checkpoints.sink_threads import OutputStopped as OutputStopped
 from tidegate.runtime.sources.kept_files import (
     FilesVanish as FilesVanish,
     KeptUnknown as KeptUnknown,

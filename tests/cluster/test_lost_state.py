@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from tests.waiting import remove
-from tidegate.runtime.driver.epoch_runner import StateLost
+from tidegate.runtime.epochs.runner import StateLost
 
 
 def test_a_lost_host_ends_the_job_within_its_timeout(trial, cluster):

@@ -21,8 +21,8 @@ from tidegate.core.errors import TidegateError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tidegate.runtime.driver.epoch_reports import EpochReport
     from tidegate.runtime.driver.job_run import JobRun
+    from tidegate.runtime.epochs.reports import EpochReport
 
 SCHEMA = "k int, i bigint, v bigint"
 KEYS = 24

@@ -24,12 +24,12 @@ from tidegate.config import OptionError
 from tidegate.core import faults
 from tidegate.core.errors import PreconditionFailed, RestoreError, TidegateError, UserCodeError
 from tidegate.core.ids import ordinal
-from tidegate.runtime.driver import sent_assignments
+from tidegate.runtime.checkpoints.ownership import UnclaimedOutput
 from tidegate.runtime.driver.attempt import Attempt
-from tidegate.runtime.driver.epoch_runner import EpochRunner
 from tidegate.runtime.driver.job_run import JobRun
-from tidegate.runtime.driver.ownership import UnclaimedOutput
 from tidegate.runtime.driver.runs_here import RUNS_HERE
+from tidegate.runtime.epochs import sent_assignments
+from tidegate.runtime.epochs.runner import EpochRunner
 from tidegate.savepoint.changes import Changes
 from tidegate.savepoint.copy import copy_snapshot
 from tidegate.savepoint.restore_compatibility import StateChanged

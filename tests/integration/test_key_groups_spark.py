@@ -18,7 +18,7 @@ import tidegate as tg
 from tidegate.graph.columns import to_python
 from tidegate.graph.levels import plan
 from tidegate.graph.schema import DataType
-from tidegate.runtime.driver.epoch_frame import source_rows
+from tidegate.runtime.epochs.epoch_frame import source_rows
 from tidegate.state import key_groups as kg
 from tidegate.state.murmur3 import hash_columns, hash_values
 

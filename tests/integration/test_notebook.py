@@ -12,7 +12,7 @@ from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
 CELL = """
-from tests.unit.runtime.driver.test_job_html import Run
+from tests.unit.runtime.monitoring.test_job_html import Run
 from tidegate.runtime.driver import notebook
 
 notebook._EVERY_S = 0.1

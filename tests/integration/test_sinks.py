@@ -14,7 +14,7 @@ from tests.integration.inputs import stream, write_batches
 from tests.servers.fixtures import postgres_server
 from tidegate.connectors.outcome import CommitRefused
 from tidegate.connectors.write_ahead import CommitToken
-from tidegate.runtime.driver.sink_threads import OutputStopped
+from tidegate.runtime.checkpoints.sink_threads import OutputStopped
 from tidegate.testing.table_sink import TableSink, table_named
 
 __all__ = ["postgres_server"]

@@ -10,7 +10,7 @@ import pytest
 import tidegate as tg
 from tests.integration.inputs import stream
 from tidegate.checkpoint.statistics import CheckpointStatus
-from tidegate.runtime.driver import epoch_watcher
+from tidegate.runtime.epochs import watcher
 
 SCHEMA = "k int, slow boolean"
 TIMEOUT_S = 6
@@ -93,7 +93,7 @@ class Pausing(tg.KeyedProcessFunction):
 
 
 def test_an_epoch_that_moves_is_not_interrupted_however_long_it_takes(spark, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(epoch_watcher, "UNHEARD", UNHEARD)
+    monkeypatch.setattr(watcher, "UNHEARD", UNHEARD)
     rows = [(0, False)] * (SILENCE_S * UNHEARD + 5)
     job = tg.Job("long-epoch", parallelism=2)
     out = tg.CollectSink()

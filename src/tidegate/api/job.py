@@ -24,8 +24,8 @@ from tidegate.graph.validate import check, check_event_time, check_name, check_r
 if TYPE_CHECKING:
     from tidegate.config import Checkpointing
     from tidegate.events.listener import JobListener
-    from tidegate.runtime.driver.epoch_reports import EpochReport
     from tidegate.runtime.driver.job_run import JobRun
+    from tidegate.runtime.epochs.reports import EpochReport
 
 
 LOADED_FILE: ContextVar[str | None] = ContextVar("LOADED_FILE", default=None)

@@ -16,7 +16,7 @@ from tidegate.config.errors import OptionError
 from tidegate.control.job_file import checkpoint_of, load_job
 from tidegate.control.stored_jobs import JobNotFound, StoredJob, jobs_in
 from tidegate.core.redaction import redacted
-from tidegate.runtime.driver.settings import read_settings
+from tidegate.runtime.epochs.settings import read_settings
 from tidegate.savepoint.snapshot import StoredSnapshot
 from tidegate.storage import open_storage
 from tidegate.storage.routed import is_absolute

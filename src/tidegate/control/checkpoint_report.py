@@ -42,7 +42,7 @@ from tidegate.control.messages.checkpoints import (
 from tidegate.control.plan import vertex_id
 from tidegate.control.stored_jobs import StoredJob
 from tidegate.core.redaction import redacted
-from tidegate.runtime.driver.run_recorder import recorded_runs
+from tidegate.runtime.driver.recorder import recorded_runs
 
 _NO_TASKS = LevelStats(
     level=0, tasks=0, acknowledged=0, latest_ack_ms=-1, end_to_end_ms=-1, state_size_bytes=0, checkpointed_size_bytes=0

@@ -31,7 +31,7 @@ from tidegate.control.stored_jobs import JobNotFound, StoredJob, jobs_in
 from tidegate.core.history import Claims, is_own
 from tidegate.core.ids import Lineage, Term, Uid, ordinal
 from tidegate.graph.model import Graph
-from tidegate.runtime.driver.run_recorder import recorded_runs
+from tidegate.runtime.driver.recorder import recorded_runs
 from tidegate.storage import ObjectMissing, Storage
 from tidegate.storage.routed import RoutedStorage, is_absolute
 

@@ -21,7 +21,7 @@ from tidegate.control.metric_report import aggregated_metrics, metric_values, of
 from tidegate.control.reported_job import ENDED
 from tidegate.metrics import catalog
 from tidegate.metrics.metric import Sample
-from tidegate.runtime.driver.run_report import RunReport, TaskLine
+from tidegate.runtime.monitoring.run_report import RunReport, TaskLine
 
 _RESTARTS = "restart-strategy."
 

@@ -45,8 +45,8 @@ from tidegate.core.redaction import redacted
 from tidegate.events.event import TERMINAL
 from tidegate.metrics.metric import Sample
 from tidegate.runtime.driver.autoscaling import Autoscaler
-from tidegate.runtime.driver.health import answers, end_text, rates
-from tidegate.runtime.driver.run_report import FailureLine, RunReport
+from tidegate.runtime.monitoring.health import answers, end_text, rates
+from tidegate.runtime.monitoring.run_report import FailureLine, RunReport
 
 _ROW = re.compile(r"^(  (?:row|key):  ).*$", re.MULTILINE)
 """The line of a `UserCodeError` that quotes the row and its key."""

@@ -24,8 +24,8 @@ from tidegate.control.messages.rescales import (
 )
 from tidegate.control.plan import Vertex, vertices
 from tidegate.core.redaction import redacted
-from tidegate.runtime.driver.rescale_history import KEPT, Rescale, RescaleState
-from tidegate.runtime.driver.run_report import RunReport
+from tidegate.runtime.monitoring.rescale_history import KEPT, Rescale, RescaleState
+from tidegate.runtime.monitoring.run_report import RunReport
 
 _GROUP = "default"
 _CAUSE = "UPDATE_REQUIREMENT"

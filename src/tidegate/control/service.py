@@ -31,7 +31,7 @@ from tidegate.core.errors import PreconditionFailed, TidegateError, with_help
 from tidegate.core.redaction import redacted
 from tidegate.metrics.metric import Sample
 from tidegate.runtime.driver.autoscaling import Autoscaler
-from tidegate.runtime.driver.run_report import RunReport
+from tidegate.runtime.monitoring.run_report import RunReport
 
 if TYPE_CHECKING:
     from tidegate.runtime.driver.job_run import JobRun

@@ -18,8 +18,8 @@ from tidegate.control.stored_jobs import UNREADABLE, StoredJob, jobs_in
 from tidegate.core.clock import SYSTEM_CLOCK
 from tidegate.core.processes import has_died
 from tidegate.graph.outline import Outline
-from tidegate.runtime.driver.run_recorder import EVERY_S, recorded_runs
-from tidegate.runtime.driver.run_report import RunEnd, RunReport
+from tidegate.runtime.driver.recorder import EVERY_S, recorded_runs
+from tidegate.runtime.monitoring.run_report import RunEnd, RunReport
 
 log = logging.getLogger("tidegate")
 

@@ -38,7 +38,7 @@ from tidegate.control.plan import SOURCE_STAGE, Vertex, job_plan, vertices
 from tidegate.core.ids import Slot, TaskId
 from tidegate.metrics import catalog
 from tidegate.metrics.metric import Metric, Sample, Scope
-from tidegate.runtime.driver.run_report import RunReport, TaskLine
+from tidegate.runtime.monitoring.run_report import RunReport, TaskLine
 
 _STATES: Mapping[str, ExecutionState] = {
     "INITIALIZING": "INITIALIZING",

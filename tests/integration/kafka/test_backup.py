@@ -19,8 +19,8 @@ from tests.servers.fixtures import postgres_server
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.start import DirectoryMoved
 from tidegate.connectors.outcome import ForeignOutput
-from tidegate.runtime.driver.committers import Committers
-from tidegate.runtime.driver.job_history import JobHistory
+from tidegate.runtime.checkpoints.committers import Committers
+from tidegate.runtime.checkpoints.history import JobHistory
 from tidegate.storage import open_storage
 
 __all__ = ["postgres_server"]

@@ -18,13 +18,13 @@ import pytest
 from tests.browser import Browser, Page
 from tests.integration.ui.sites import is_shown
 from tests.unit.control.test_rest import Pretended
-from tests.unit.runtime.driver.test_health import NOW, SITUATIONS, report
+from tests.unit.runtime.monitoring.test_health import NOW, SITUATIONS, report
 from tidegate.control import reported_job
 from tidegate.control.rest import RestServer
 from tidegate.control.service import JobService
 from tidegate.core.clock import Instant, MonotonicMs, WallMs
-from tidegate.runtime.driver.health import answers
-from tidegate.runtime.driver.run_report import RunReport
+from tidegate.runtime.monitoring.health import answers
+from tidegate.runtime.monitoring.run_report import RunReport
 
 
 class StoppedClock:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 CHECKPOINT = "src/tidegate/checkpoint"
-DRIVER = "src/tidegate/runtime/driver"
+RUNTIME = "src/tidegate/runtime"
 
 
 @dataclass(frozen=True)
@@ -612,7 +612,7 @@ MUTATIONS = (
     Mutation(
         "accepted-version",
         "Parts name their version: of several attempts the accepted one counts",
-        "src/tidegate/runtime/driver/epoch_snapshot.py",
+        "src/tidegate/runtime/checkpoints/epoch_snapshot.py",
         "        return self.versions[task] == version\n",
         "        return True\n",
     ),
@@ -641,25 +641,25 @@ MUTATIONS = (
     Mutation(
         "reserved-until-used",
         "An id stays reserved until a completed checkpoint contains the version that is stored under it",
-        f"{DRIVER}/materializations.py",
+        f"{RUNTIME}/checkpoints/materializations.py",
         "if not turn.ready and turn.id not in offered]",
         "if turn.id not in offered]",
     ),
     Mutation(
         "reserved-while-offered",
         "An id stays reserved while a checkpoint in progress was offered the version that is stored under it",
-        f"{DRIVER}/materializations.py",
+        f"{RUNTIME}/checkpoints/materializations.py",
         "if not turn.ready and turn.id not in offered]",
         "if not turn.ready]",
-        test="tests/unit/runtime/driver/test_materializations.py::test_an_id_stays_reserved_while_a_checkpoint_in_progress_was_offered_it",
+        test="tests/unit/runtime/checkpoints/test_materializations.py::test_an_id_stays_reserved_while_a_checkpoint_in_progress_was_offered_it",
     ),
     Mutation(
         "rewind-forgets",
         "A checkpoint that is announced after a rewind does not start from a version of before",
-        f"{DRIVER}/checkpointer.py",
+        f"{RUNTIME}/checkpoints/checkpointer.py",
         "        self._materializer.forget()\n        self._act(aborted)",
         "        self._act(aborted)\n        self._materializer.forget()",
-        test="tests/unit/runtime/driver/test_changelog_checkpoints.py"
+        test="tests/unit/runtime/checkpoints/test_changelog_checkpoints.py"
         "::test_nothing_is_announced_that_starts_from_a_version_of_discarded_epochs",
     ),
     Mutation(
@@ -693,7 +693,7 @@ MUTATIONS = (
     Mutation(
         "rescale-saved",
         "A rescale ends an attempt at a checkpoint that contains its last epoch",
-        f"{DRIVER}/attempt.py",
+        f"{RUNTIME}/driver/attempt.py",
         "                failure = None if self._job.loop is None else self.epochs.save(self._job.loop)\n",
         "                failure = None\n",
         test="tests/unit/runtime/driver/test_rescaler.py::test_an_epoch_that_ends_after_the_first_checkpoint_is_part_of_the_second",
@@ -701,7 +701,7 @@ MUTATIONS = (
     Mutation(
         "rescale-retired",
         "No epoch runs between the checkpoint of a rescale and the next term",
-        f"{DRIVER}/attempt.py",
+        f"{RUNTIME}/driver/attempt.py",
         "                    then()\n                    self.retire()\n",
         "                    then()\n",
         test="tests/unit/runtime/driver/test_rescaler.py::test_no_epoch_runs_between_the_checkpoint_and_the_next_attempt",
@@ -709,7 +709,7 @@ MUTATIONS = (
     Mutation(
         "rescale-back",
         "If the new tasks of a rescale cannot start, the job continues with its old parallelism",
-        f"{DRIVER}/supervisor.py",
+        f"{RUNTIME}/driver/supervisor.py",
         "                self._begin_with(asked.old_parallelism)\n",
         "                self._begin_with(asked.new_parallelism)\n",
         test="tests/unit/runtime/driver/test_rescaler.py::test_if_the_new_tasks_cannot_start_the_job_continues_with_the_old_parallelism",
@@ -717,28 +717,28 @@ MUTATIONS = (
     Mutation(
         "rescale-trust",
         "A restore trusts only the version that the driver has accepted",
-        f"{DRIVER}/restore_work.py",
+        f"{RUNTIME}/epochs/restore_work.py",
         " and accepted[state.task].version == state.version",
         "",
-        test="tests/unit/runtime/driver/test_epoch_runner.py"
+        test="tests/unit/runtime/epochs/test_runner.py"
         "::test_after_a_rescale_tasks_go_where_most_of_their_state_is_and_use_it_as_it_is_there",
     ),
     Mutation(
         "rescale-trust-once",
         "A restore after a failure trusts no version on local disk without its checksums",
-        f"{DRIVER}/epoch_runner.py",
+        f"{RUNTIME}/epochs/runner.py",
         "        accepted, self._accepted = self._accepted, {}\n",
         "        accepted = self._accepted\n",
-        test="tests/unit/runtime/driver/test_epoch_runner.py"
+        test="tests/unit/runtime/epochs/test_runner.py"
         "::test_after_a_rescale_tasks_go_where_most_of_their_state_is_and_use_it_as_it_is_there",
     ),
     Mutation(
         "boot-trust-once",
         "Only the first restore of a run uses a version without checksums because it is of this boot",
-        f"{DRIVER}/epoch_runner.py",
+        f"{RUNTIME}/epochs/runner.py",
         "starts=self._number == 0",
         "starts=True",
-        test="tests/unit/runtime/driver/test_epoch_runner.py"
+        test="tests/unit/runtime/epochs/test_runner.py"
         "::test_after_an_epoch_has_run_no_restore_trusts_a_version_without_checksums",
     ),
     Mutation(
@@ -787,10 +787,10 @@ MUTATIONS = (
     Mutation(
         "rescale-keep",
         "A task keeps versions on local disk that other tasks restore from",
-        f"{DRIVER}/restore_work.py",
+        f"{RUNTIME}/epochs/restore_work.py",
         "            keep=tuple((needed[task],) if task in needed else () for task in tasks),\n",
         "",
-        test="tests/unit/runtime/driver/test_epoch_runner.py"
+        test="tests/unit/runtime/epochs/test_runner.py"
         "::test_after_a_rescale_tasks_go_where_most_of_their_state_is_and_use_it_as_it_is_there",
     ),
     Mutation(
@@ -804,7 +804,7 @@ MUTATIONS = (
     Mutation(
         "scaling-off",
         "The autoscaler changes nothing unless it is allowed to",
-        f"{DRIVER}/autoscaling.py",
+        f"{RUNTIME}/driver/autoscaling.py",
         "self._rescale = rescale if self.config.scaling_enabled else None",
         "self._rescale = rescale",
         test="tests/unit/runtime/driver/test_autoscaling.py::test_it_recommends_and_does_not_act_by_default",
@@ -812,7 +812,7 @@ MUTATIONS = (
     Mutation(
         "scaling-alone",
         "The autoscaler asks for one rescale at a time",
-        f"{DRIVER}/autoscaling.py",
+        f"{RUNTIME}/driver/autoscaling.py",
         "self._rescale is not None and self._asked is None and",
         "self._rescale is not None and",
         test="tests/unit/runtime/driver/test_autoscaling.py::test_it_rescales_the_job_once_and_waits_for_the_outcome",
@@ -820,7 +820,7 @@ MUTATIONS = (
     Mutation(
         "scaling-waits",
         "After a rescale that failed, the autoscaler waits, and longer each time",
-        f"{DRIVER}/autoscaling.py",
+        f"{RUNTIME}/driver/autoscaling.py",
         "wait_ms = min(self.config.window_ms << min(self._failures, 20), _DAY_MS)",
         "wait_ms = 0",
         test="tests/unit/runtime/driver/test_autoscaling.py"
@@ -837,7 +837,7 @@ MUTATIONS = (
     Mutation(
         "scaling-by",
         "A rescale that the autoscaler asked for is recorded as its own",
-        f"{DRIVER}/rescaler.py",
+        f"{RUNTIME}/driver/rescaler.py",
         "self.ask(parallelism, RescaleRequester.AUTOSCALER)",
         "self.ask(parallelism)",
         test="tests/unit/runtime/driver/test_rescaler.py::test_a_rescale_that_the_autoscaler_asked_for_is_recorded_as_its_own",
@@ -959,7 +959,7 @@ MUTATIONS = (
         f"{CHECKPOINT}/foreign_output.py",
         "    return {uid: epochs for uid, epochs in unknown.items() if epochs}\n",
         "    return {}\n",
-        test="tests/unit/runtime/driver/test_foreign_output.py::test_a_target_with_output_of_a_lost_history_is_reported",
+        test="tests/unit/runtime/checkpoints/test_foreign_output.py::test_a_target_with_output_of_a_lost_history_is_reported",
     ),
     Mutation(
         "foreign-commit",

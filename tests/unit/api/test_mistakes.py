@@ -14,7 +14,7 @@ import pytest
 
 import tidegate as tg
 from tidegate.graph.levels import plan
-from tidegate.runtime.driver.pickling import pickled
+from tidegate.runtime.epochs.pickling import pickled
 from tidegate.runtime.exchange.program import programs
 from tidegate.storage import open_storage, probe
 from tidegate.testing.harness import DeclaredFrame, harness

@@ -34,7 +34,7 @@ from tidegate.connectors.sink import Checking, CommitterContext
 from tidegate.core.errors import TidegateError
 from tidegate.core.ids import Uid
 from tidegate.graph.schema import Schema
-from tidegate.runtime.driver.committers import Committers
+from tidegate.runtime.checkpoints.committers import Committers
 from tidegate.storage import StorageMisconfigured, open_storage, probe
 from tidegate.storage.probe import check_credentials
 

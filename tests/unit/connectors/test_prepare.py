@@ -7,7 +7,7 @@ from typing import Any
 
 import tidegate as tg
 from tests.unit.api.shop import Frame
-from tidegate.runtime.driver.committers import Committers
+from tidegate.runtime.checkpoints.committers import Committers
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import UNSET
 
-from tests.unit.runtime.driver.test_progress import EPOCH, TASK
+from tests.unit.runtime.monitoring.test_progress import EPOCH, TASK
 from tidegate.checkpoint.coordinator import Cadence, Coordinator
 from tidegate.checkpoint.entry import CheckpointRef
 from tidegate.checkpoint.pending import UploadAck

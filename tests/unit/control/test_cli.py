@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.unit.runtime.driver.run_kit import run_report
-from tests.unit.runtime.driver.test_progress import complete, coordinator
+from tests.unit.runtime.monitoring.test_progress import complete, coordinator
 from tests.unit.savepoint.checkpoint_kit import History, Operator, listing, mapping, value
 from tidegate.checkpoint.entry import to_bytes
 from tidegate.checkpoint.layout import JobLayout

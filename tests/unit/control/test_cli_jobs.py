@@ -141,7 +141,7 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Started:
     started = Started()
     monkeypatch.setattr("tidegate.control.job_file.load_job", lambda path, **more: started)
     monkeypatch.setattr("tidegate.control.job_file.module_of", lambda path: ModuleType("job"))
-    monkeypatch.setattr("tidegate.runtime.driver.pickling.ship_by_value", lambda module: None)
+    monkeypatch.setattr("tidegate.runtime.epochs.pickling.ship_by_value", lambda module: None)
     monkeypatch.setattr("tidegate.runtime.driver.ending.Ending.listening", lambda ending: nullcontext())
     (tmp_path / "job.py").touch()
     return started

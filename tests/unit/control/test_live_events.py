@@ -10,12 +10,12 @@ import pytest
 
 from tests.unit.control.test_rest import Pretended
 from tests.unit.runtime.driver.epoch_kit import epoch_report
-from tests.unit.runtime.driver.test_progress import complete
+from tests.unit.runtime.monitoring.test_progress import complete
 from tidegate.control import access_token
 from tidegate.control.rest import RestServer
 from tidegate.control.service import JobService
 from tidegate.core.ids import EpochId, Term
-from tidegate.runtime.driver.run_report import RunReport
+from tidegate.runtime.monitoring.run_report import RunReport
 
 
 class Counted(Pretended):

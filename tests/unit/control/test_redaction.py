@@ -15,16 +15,16 @@ import tidegate as tg
 from tests.unit.api.shop import Frame
 from tests.unit.control.test_cli import run as tidegate
 from tests.unit.control.test_rest import ID, Pretended, asking
-from tests.unit.runtime.driver.test_checkpoint_loop import WAIT_S, Place
+from tests.unit.runtime.checkpoints.test_loop import WAIT_S, Place
 from tidegate.config import CheckpointConfig, Checkpointing, read_options
 from tidegate.connectors.postgres.client import connect
 from tidegate.control.client import Client
 from tidegate.control.rest import RestServer, application
 from tidegate.control.service import JobService
 from tidegate.core.redaction import redacted
-from tidegate.runtime.driver.run_report import FailureLine
-from tidegate.runtime.driver.settings import read_settings
+from tidegate.runtime.epochs.settings import read_settings
 from tidegate.runtime.exchange.assignment import Archive
+from tidegate.runtime.monitoring.run_report import FailureLine
 from tidegate.storage import open_storage
 
 SECRET = "h4nter/two+x"

@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 import tidegate as tg
 from tests.tiers.profiles import examples
 from tests.unit.runtime.driver.run_kit import run_report
-from tests.unit.runtime.driver.test_progress import TASK, complete, coordinator
+from tests.unit.runtime.monitoring.test_progress import TASK, complete, coordinator
 from tests.unit.savepoint.checkpoint_kit import History, Operator, value
 from tidegate.checkpoint.entry import CheckpointRef
 from tidegate.checkpoint.failure import CheckpointFailureReason
@@ -32,9 +32,9 @@ from tidegate.core.storage_cost import LIST_PRICES, RequestCounts
 from tidegate.metrics import catalog
 from tidegate.metrics.metric import Sample
 from tidegate.runtime.driver.autoscaling import Autoscaler
-from tidegate.runtime.driver.rescale_history import Rescale, RescaleHistory, RescalePhase, RescaleReason
 from tidegate.runtime.driver.rescaler import RescaleRefused
-from tidegate.runtime.driver.run_report import FailureLine, RunReport
+from tidegate.runtime.monitoring.rescale_history import Rescale, RescaleHistory, RescalePhase, RescaleReason
+from tidegate.runtime.monitoring.run_report import FailureLine, RunReport
 from tidegate.storage import Storage
 from tidegate.testing.clock import at
 

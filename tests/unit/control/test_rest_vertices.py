@@ -15,7 +15,7 @@ from tidegate.control.rest import application
 from tidegate.control.service import JobService
 from tidegate.metrics import catalog
 from tidegate.metrics.metric import Sample
-from tidegate.runtime.driver.run_report import RunReport
+from tidegate.runtime.monitoring.run_report import RunReport
 
 IO_FIELDS = {
     "read-bytes", "read-bytes-complete", "write-bytes", "write-bytes-complete", "read-records", "read-records-complete",

@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 
 from tests.unit.control.test_rest import asking
 from tests.unit.runtime.driver.run_kit import run_report
-from tests.unit.runtime.driver.test_progress import complete, coordinator
+from tests.unit.runtime.monitoring.test_progress import complete, coordinator
 from tests.unit.savepoint.checkpoint_kit import History, Operator, value
 from tidegate.config import CheckpointConfig, Checkpointing, read_options
 from tidegate.control import job_snapshots
@@ -24,7 +24,7 @@ from tidegate.control.rest import application
 from tidegate.control.stored_service import StoredJobs
 from tidegate.core.clock import SYSTEM_CLOCK
 from tidegate.core.processes import this_process
-from tidegate.runtime.driver.run_report import FailureLine, RunEnd, RunReport
+from tidegate.runtime.monitoring.run_report import FailureLine, RunEnd, RunReport
 from tidegate.savepoint.copy import copy_snapshot
 from tidegate.savepoint.snapshot import StoredSnapshot
 from tidegate.storage import open_storage

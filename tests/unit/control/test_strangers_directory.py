@@ -14,7 +14,7 @@ from tests.unit.control.test_cli import name_elsewhere
 from tests.unit.control.test_rest import asking
 from tests.unit.control.test_stored_service import TOTALS, record
 from tests.unit.runtime.driver.run_kit import run_report
-from tests.unit.runtime.driver.test_progress import complete, coordinator
+from tests.unit.runtime.monitoring.test_progress import complete, coordinator
 from tests.unit.savepoint.checkpoint_kit import History
 from tidegate.checkpoint.entry import to_bytes
 from tidegate.checkpoint.layout import JobLayout

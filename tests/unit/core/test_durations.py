@@ -8,7 +8,7 @@ import tidegate as tg
 from tidegate.config.option import DURATION
 from tidegate.core.durations import argument_ms, duration_ms, option_ms
 from tidegate.core.errors import GraphError
-from tidegate.runtime.driver.epoch_trigger import EpochTrigger
+from tidegate.runtime.epochs.trigger import EpochTrigger
 
 
 @pytest.mark.feature("D2")

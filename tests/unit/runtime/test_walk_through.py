@@ -30,17 +30,17 @@ from tidegate.core.errors import EpochFailed
 from tidegate.core.ids import EpochId, Slot, TaskId, ordinal
 from tidegate.graph import state_ids
 from tidegate.graph.levels import plan
-from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
-from tidegate.runtime.driver.clocks import Clocks
-from tidegate.runtime.driver.committers import Committers
-from tidegate.runtime.driver.epoch_check import Accepted, Broken, EpochCheck, Expected, verify_epoch
-from tidegate.runtime.driver.epoch_reports import commit_requests
-from tidegate.runtime.driver.epoch_snapshot import EpochSnapshot
-from tidegate.runtime.driver.job_description import JobDescription
-from tidegate.runtime.driver.job_history import JobHistory
-from tidegate.runtime.driver.ownership import Ownership
-from tidegate.runtime.driver.pickling import pickled
-from tidegate.runtime.driver.sink_threads import SinkThreads
+from tidegate.runtime.checkpoints.committers import Committers
+from tidegate.runtime.checkpoints.epoch_snapshot import EpochSnapshot
+from tidegate.runtime.checkpoints.history import JobHistory
+from tidegate.runtime.checkpoints.loop import CheckpointLoop
+from tidegate.runtime.checkpoints.ownership import Ownership
+from tidegate.runtime.checkpoints.sink_threads import SinkThreads
+from tidegate.runtime.epochs.check import Accepted, Broken, EpochCheck, Expected, verify_epoch
+from tidegate.runtime.epochs.clocks import Clocks
+from tidegate.runtime.epochs.job_description import JobDescription
+from tidegate.runtime.epochs.pickling import pickled
+from tidegate.runtime.epochs.reports import commit_requests
 from tidegate.runtime.exchange.assignment import Archive, CheckpointWork, TaskAssignment
 from tidegate.runtime.exchange.messages import Barrier, decode_barrier
 from tidegate.runtime.exchange.program import programs

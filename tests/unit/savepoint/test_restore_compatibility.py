@@ -14,7 +14,7 @@ from tidegate.checkpoint.metadata import OperatorInfo, QueryFile, SourcePosition
 from tidegate.checkpoint.version_restore import RestoreOrder, restore
 from tidegate.core.ids import AttemptId, EpochId, Slot, TaskId, Term, Uid
 from tidegate.graph.states import Distribution, StateKind, StateSpec
-from tidegate.runtime.driver.restore_point import plan_return
+from tidegate.runtime.checkpoints.restore_point import plan_return
 from tidegate.runtime.sources.source_notes import load_notes
 from tidegate.savepoint.canonical_read import CanonicalTask
 from tidegate.savepoint.compatibility import JobNow

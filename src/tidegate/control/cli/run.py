@@ -85,9 +85,9 @@ def command(  # noqa: C901, PLR0913 one parameter for each option
     """
     from tidegate.control.job_file import checkpoint_of, load_job, module_of
     from tidegate.control.rest import listen, serve
-    from tidegate.runtime.driver.health import end_text
-    from tidegate.runtime.driver.own_modules import ship_own_modules
-    from tidegate.runtime.driver.pickling import ship_by_value
+    from tidegate.runtime.epochs.own_modules import ship_own_modules
+    from tidegate.runtime.epochs.pickling import ship_by_value
+    from tidegate.runtime.monitoring.health import end_text
 
     options = CommandLineOptions(map(_setting, settings))
     shared = shared_options()
@@ -170,8 +170,8 @@ def check_before_spark(
     Targets are checked later: which ones there are, `build` says, and it needs the session.
     """
     # Late, for start-up time: `tidegate --help` needs none of this.
-    from tidegate.runtime.driver.epoch_trigger import EpochTrigger
-    from tidegate.runtime.driver.settings import read_settings
+    from tidegate.runtime.epochs.settings import read_settings
+    from tidegate.runtime.epochs.trigger import EpochTrigger
     from tidegate.storage import open_storage, probe
     from tidegate.storage.probe import check_folder
 

@@ -1,1 +1,1 @@
-"""Code that runs in the driver: the user's handle on a job, its sequence of epochs, its checkpoints, its output."""
+"""The life of a run in the driver: launch, attempts, restarts, rescaling, the end, and the user's handle on it."""

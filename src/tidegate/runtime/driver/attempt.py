@@ -20,14 +20,14 @@ from tidegate.core.errors import EpochFailed
 from tidegate.core.ids import TaskId
 from tidegate.core.log_setup import in_this_context
 from tidegate.core.times import MAX_WATERMARK
+from tidegate.runtime.checkpoints.loop import CheckpointLoop
 from tidegate.runtime.driver.attempt_directory import create_directory
-from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
-from tidegate.runtime.driver.empty_epochs import empty_epoch, idle_s
-from tidegate.runtime.driver.epoch_frame import combine
 from tidegate.runtime.driver.epoch_lock import EpochLock
-from tidegate.runtime.driver.epoch_reports import EpochReport
 from tidegate.runtime.driver.running_job import Epochs, RunningJob
-from tidegate.runtime.driver.streaming_time import StreamingTime
+from tidegate.runtime.epochs.empty_epochs import empty_epoch, idle_s
+from tidegate.runtime.epochs.epoch_frame import combine
+from tidegate.runtime.epochs.reports import EpochReport
+from tidegate.runtime.epochs.streaming_time import StreamingTime
 from tidegate.runtime.sources.file_log import COMPACT_INTERVAL
 from tidegate.runtime.sources.kept_files import check_declared, check_kept
 from tidegate.runtime.sources.query_directory import (

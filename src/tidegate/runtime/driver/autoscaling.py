@@ -22,7 +22,7 @@ from tidegate.config.autoscaler import AutoscalerConfig
 from tidegate.core.clock import SYSTEM_CLOCK, Clock
 from tidegate.metrics import catalog
 from tidegate.metrics.metric import Sample
-from tidegate.runtime.driver.epoch_reports import EpochReport
+from tidegate.runtime.epochs.reports import EpochReport
 from tidegate.runtime.exchange.messages import TaskAck
 
 log = logging.getLogger("tidegate")

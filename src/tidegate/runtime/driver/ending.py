@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 from tidegate.checkpoint.log import ClaimLost
 from tidegate.core.errors import EpochFailed, PreconditionFailed, TidegateError, with_help
-from tidegate.runtime.driver.failover import without_java
+from tidegate.runtime.epochs.failover import without_java
 
 log = logging.getLogger("tidegate")
 

@@ -27,10 +27,10 @@ from tidegate.core.errors import (
     UnsupportedType,
     UserCodeError,
 )
-from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
-from tidegate.runtime.driver.epoch_runner import StateLost
+from tidegate.runtime.checkpoints.loop import CheckpointLoop
+from tidegate.runtime.checkpoints.sink_threads import OutputStopped
 from tidegate.runtime.driver.running_job import RunningJob
-from tidegate.runtime.driver.sink_threads import OutputStopped
+from tidegate.runtime.epochs.runner import StateLost
 
 log = logging.getLogger("tidegate")
 

@@ -15,19 +15,19 @@ from tidegate.core.errors import PreconditionFailed
 from tidegate.core.ids import Lineage
 from tidegate.core.log_setup import in_this_context
 from tidegate.metrics.metric import Sample
+from tidegate.runtime.checkpoints.loop import CheckpointLoop
 from tidegate.runtime.driver.autoscaling import Autoscaler
-from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
-from tidegate.runtime.driver.epoch_reports import EpochReport, EpochReports
 from tidegate.runtime.driver.failure_response import Failure
 from tidegate.runtime.driver.interrupts import interrupts_spare_spark
 from tidegate.runtime.driver.observed_run import ObservedRun
-from tidegate.runtime.driver.rescale_history import Rescale
+from tidegate.runtime.driver.recorder import RunRecorder
+from tidegate.runtime.driver.reporter import RunReporter
 from tidegate.runtime.driver.run_figures import RunFigures
-from tidegate.runtime.driver.run_recorder import RunRecorder
-from tidegate.runtime.driver.run_report import RunReport
-from tidegate.runtime.driver.run_reporter import RunReporter
 from tidegate.runtime.driver.running_job import RunningJob
 from tidegate.runtime.driver.supervisor import Supervisor
+from tidegate.runtime.epochs.reports import EpochReport, EpochReports
+from tidegate.runtime.monitoring.rescale_history import Rescale
+from tidegate.runtime.monitoring.run_report import RunReport
 from tidegate.savepoint.snapshot import CANONICAL, NATIVE
 from tidegate.storage import Storage
 

@@ -33,34 +33,34 @@ from tidegate.graph.listening import listening_levels
 from tidegate.graph.model import Graph
 from tidegate.reporters.reporter import Reporter
 from tidegate.reporters.start import create_reporters
+from tidegate.runtime.checkpoints.committers import Committers
+from tidegate.runtime.checkpoints.history import JobHistory, Origin, carried_epochs
+from tidegate.runtime.checkpoints.loop import CheckpointLoop
+from tidegate.runtime.checkpoints.ownership import Ownership
+from tidegate.runtime.checkpoints.restore_point import plan_return
+from tidegate.runtime.checkpoints.sink_threads import SinkThreads
 from tidegate.runtime.driver.attempt_directory import remove_left_behind
 from tidegate.runtime.driver.autoscaling import Autoscaler
-from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
-from tidegate.runtime.driver.committers import Committers
 from tidegate.runtime.driver.datasets import read_datasets, written_datasets
 from tidegate.runtime.driver.ending import STOP_WITHIN, Ending
-from tidegate.runtime.driver.epoch_frame import combine
-from tidegate.runtime.driver.epoch_reports import EpochReport, EpochReports
-from tidegate.runtime.driver.epoch_runner import EpochRunner, Identity
-from tidegate.runtime.driver.epoch_trigger import EpochTrigger
 from tidegate.runtime.driver.failure_response import kind_of
 from tidegate.runtime.driver.interrupts import Interrupt, interrupts_wait
-from tidegate.runtime.driver.job_description import JobDescription, task_sinks
-from tidegate.runtime.driver.job_events import JobEvents
-from tidegate.runtime.driver.job_history import JobHistory, Origin, carried_epochs
-from tidegate.runtime.driver.job_metrics import JobMetrics
 from tidegate.runtime.driver.job_run import JobRun
 from tidegate.runtime.driver.lost_driver import LostDriver
-from tidegate.runtime.driver.ownership import Ownership
-from tidegate.runtime.driver.progress import Progress
-from tidegate.runtime.driver.restore_point import plan_return
-from tidegate.runtime.driver.run_report import FailureLine
 from tidegate.runtime.driver.running_job import RunningJob
 from tidegate.runtime.driver.runs_here import RUNS_HERE
 from tidegate.runtime.driver.session import check_session
-from tidegate.runtime.driver.settings import Durability, Settings, check_outlives_driver, read_settings, within_memory
-from tidegate.runtime.driver.sink_threads import SinkThreads
 from tidegate.runtime.driver.stop_request import StopRequest
+from tidegate.runtime.epochs.epoch_frame import combine
+from tidegate.runtime.epochs.job_description import JobDescription, task_sinks
+from tidegate.runtime.epochs.reports import EpochReport, EpochReports
+from tidegate.runtime.epochs.runner import EpochRunner, Identity
+from tidegate.runtime.epochs.settings import Durability, Settings, check_outlives_driver, read_settings, within_memory
+from tidegate.runtime.epochs.trigger import EpochTrigger
+from tidegate.runtime.monitoring.job_events import JobEvents
+from tidegate.runtime.monitoring.job_metrics import JobMetrics
+from tidegate.runtime.monitoring.progress import Progress
+from tidegate.runtime.monitoring.run_report import FailureLine
 from tidegate.runtime.sources.source_checks import check_sources
 from tidegate.runtime.sources.source_notes import check_claimed
 from tidegate.savepoint.compatibility import JobNow, VerdictKind

@@ -18,8 +18,8 @@ from tidegate.core.clock import SYSTEM_CLOCK
 from tidegate.core.errors import TidegateError
 from tidegate.core.processes import has_died
 from tidegate.events.event import TERMINAL
-from tidegate.runtime.driver.run_recorder import recorded_runs
-from tidegate.runtime.driver.run_report import DRIVER_LOST, FailureLine
+from tidegate.runtime.driver.recorder import recorded_runs
+from tidegate.runtime.monitoring.run_report import DRIVER_LOST, FailureLine
 from tidegate.storage import Storage
 
 

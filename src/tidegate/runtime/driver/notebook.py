@@ -7,9 +7,9 @@ import time
 from importlib import import_module
 from typing import Any, Protocol
 
-from tidegate.runtime.driver.health import end_text
-from tidegate.runtime.driver.job_html import job_html
-from tidegate.runtime.driver.run_report import RunReport
+from tidegate.runtime.monitoring.health import end_text
+from tidegate.runtime.monitoring.job_html import job_html
+from tidegate.runtime.monitoring.run_report import RunReport
 
 _EVERY_S = 1.0
 

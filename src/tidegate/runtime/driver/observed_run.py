@@ -7,11 +7,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tidegate.checkpoint.release_plan import WaitingOutput
 from tidegate.checkpoint.statistics import CheckpointStatistics
 from tidegate.core.ids import TaskId
-from tidegate.runtime.driver.failover import Counters
 from tidegate.runtime.driver.notebook import NotebookCell
-from tidegate.runtime.driver.rescale_history import Rescale
 from tidegate.runtime.driver.running_job import RunningJob
 from tidegate.runtime.driver.supervisor import Supervisor
+from tidegate.runtime.epochs.failover import Counters
+from tidegate.runtime.monitoring.rescale_history import Rescale
 
 
 class ObservedRun(NotebookCell):

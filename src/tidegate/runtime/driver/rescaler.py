@@ -20,14 +20,14 @@ from tidegate.core.faults import reach
 from tidegate.core.log_setup import in_this_context
 from tidegate.runtime.driver.attempt import Attempt, Stopping
 from tidegate.runtime.driver.epoch_lock import EpochLock
-from tidegate.runtime.driver.rescale_history import (
+from tidegate.runtime.driver.running_job import RunningJob
+from tidegate.runtime.monitoring.rescale_history import (
     Rescale,
     RescaleHistory,
     RescalePhase,
     RescaleReason,
     RescaleRequester,
 )
-from tidegate.runtime.driver.running_job import RunningJob
 
 log = logging.getLogger("tidegate")
 

@@ -19,25 +19,25 @@ from tidegate.core.errors import EpochFailed
 from tidegate.core.faults import reach
 from tidegate.core.ids import EpochId
 from tidegate.graph.model import Graph
+from tidegate.runtime.checkpoints.checkpoint_work import pause_ms
+from tidegate.runtime.checkpoints.committers import Committers
+from tidegate.runtime.checkpoints.epoch_snapshot import EpochSnapshot
+from tidegate.runtime.checkpoints.loop import CheckpointLoop
+from tidegate.runtime.checkpoints.output import OutputNotPublished
+from tidegate.runtime.checkpoints.sink_threads import OutputStopped
 from tidegate.runtime.driver.autoscaling import Autoscaler
-from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
-from tidegate.runtime.driver.checkpoint_work import pause_ms
-from tidegate.runtime.driver.committers import Committers
-from tidegate.runtime.driver.epoch_reports import EpochReport, EpochReports
-from tidegate.runtime.driver.epoch_runner import EpochRunner
-from tidegate.runtime.driver.epoch_snapshot import EpochSnapshot
-from tidegate.runtime.driver.epoch_trigger import EpochTrigger
-from tidegate.runtime.driver.job_description import JobDescription
-from tidegate.runtime.driver.job_events import JobEvents
-from tidegate.runtime.driver.job_metrics import JobMetrics
-from tidegate.runtime.driver.output_release import OutputNotPublished
-from tidegate.runtime.driver.progress import Progress
-from tidegate.runtime.driver.run_report import FailureLine
-from tidegate.runtime.driver.session import is_dead
-from tidegate.runtime.driver.settings import Durability, Settings
-from tidegate.runtime.driver.sink_threads import OutputStopped
 from tidegate.runtime.driver.stop_request import StopRequest
+from tidegate.runtime.epochs.deadline import is_dead
+from tidegate.runtime.epochs.job_description import JobDescription
+from tidegate.runtime.epochs.reports import EpochReport, EpochReports
+from tidegate.runtime.epochs.runner import EpochRunner
+from tidegate.runtime.epochs.settings import Durability, Settings
+from tidegate.runtime.epochs.trigger import EpochTrigger
 from tidegate.runtime.exchange.assignment import CheckpointWork
+from tidegate.runtime.monitoring.job_events import JobEvents
+from tidegate.runtime.monitoring.job_metrics import JobMetrics
+from tidegate.runtime.monitoring.progress import Progress
+from tidegate.runtime.monitoring.run_report import FailureLine
 from tidegate.runtime.sources.query_directory import Positions
 
 _PACE_S, _POLL_S = 0.05, 0.01

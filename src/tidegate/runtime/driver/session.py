@@ -148,16 +148,6 @@ def _mentions(file: Path, key: str) -> bool:
         return False
 
 
-def is_dead(spark: SparkSession) -> bool:
-    """Whether the session was stopped, or its JVM is gone."""
-    try:
-        spark.conf.get("spark.app.name")
-        spark.range(0)
-    except Exception:
-        return True
-    return False
-
-
 def _master_given() -> bool:
     """Whether spark-submit or the environment names a master."""
     return "PYSPARK_GATEWAY_PORT" in os.environ or "--master" in os.environ.get("PYSPARK_SUBMIT_ARGS", "")

@@ -18,14 +18,14 @@ from tidegate.core.errors import (
 )
 from tidegate.core.faults import reach
 from tidegate.core.log_setup import in_this_context
+from tidegate.runtime.checkpoints.loop import CheckpointLoop
+from tidegate.runtime.checkpoints.ownership import Ownership
 from tidegate.runtime.driver.attempt import Attempt, Stopping
-from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
 from tidegate.runtime.driver.epoch_lock import EpochLock
 from tidegate.runtime.driver.failure_response import Failure, FailureResponse, reader_late
-from tidegate.runtime.driver.ownership import Ownership
-from tidegate.runtime.driver.rescale_history import Rescale
 from tidegate.runtime.driver.rescaler import Rescaler
 from tidegate.runtime.driver.running_job import RunningJob
+from tidegate.runtime.monitoring.rescale_history import Rescale
 from tidegate.runtime.sources.kafka_source import recognise
 from tidegate.runtime.sources.reader_start import is_reader_late
 

@@ -1,7 +1,7 @@
 """One task of one epoch: read rows, run operators, create the next state version, send rows and
 barriers. Independent of Spark.
 
-`mapInArrow` calls `run_level` in a Python worker (through `runtime.driver.epoch_frame`); tests call it directly.
+`mapInArrow` calls `run_level` in a Python worker (through `runtime.epochs.epoch_frame`); tests call it directly.
 """
 
 from __future__ import annotations

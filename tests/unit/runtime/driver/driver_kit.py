@@ -16,14 +16,14 @@ from tidegate.checkpoint.version_upload import UploadOrder, VersionUpload
 from tidegate.config import Checkpointing
 from tidegate.config.choices import JobEnd
 from tidegate.core.ids import AttemptId, EpochId, Slot, TaskId, Uid
-from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
-from tidegate.runtime.driver.clocks import Clocks
-from tidegate.runtime.driver.epoch_snapshot import EpochSnapshot
-from tidegate.runtime.driver.job_description import JobDescription
-from tidegate.runtime.driver.job_history import JobHistory
-from tidegate.runtime.driver.ownership import Ownership
-from tidegate.runtime.driver.settings import read_settings
-from tidegate.runtime.driver.sink_threads import SinkThreads
+from tidegate.runtime.checkpoints.epoch_snapshot import EpochSnapshot
+from tidegate.runtime.checkpoints.history import JobHistory
+from tidegate.runtime.checkpoints.loop import CheckpointLoop
+from tidegate.runtime.checkpoints.ownership import Ownership
+from tidegate.runtime.checkpoints.sink_threads import SinkThreads
+from tidegate.runtime.epochs.clocks import Clocks
+from tidegate.runtime.epochs.job_description import JobDescription
+from tidegate.runtime.epochs.settings import read_settings
 from tidegate.runtime.exchange.assignment import CheckpointWork
 from tidegate.runtime.exchange.messages import Uploaded
 from tidegate.state.backends import backend_named

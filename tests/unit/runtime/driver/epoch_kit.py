@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tidegate.core.ids import EpochId
-from tidegate.runtime.driver.epoch_reports import EpochReport
+from tidegate.runtime.epochs.reports import EpochReport
 
 
 def epoch_report(epoch: EpochId, **more: Any) -> EpochReport:

@@ -6,7 +6,7 @@ from typing import Any
 
 from tidegate.core.ids import Lineage, Term
 from tidegate.graph.outline import Outline, OutlineEdge, OutlineNode, OutlineState
-from tidegate.runtime.driver.run_report import EpochLine, RunReport, SinkLine, SourceLine, StateSizeLine, TaskLine
+from tidegate.runtime.monitoring.run_report import EpochLine, RunReport, SinkLine, SourceLine, StateSizeLine, TaskLine
 
 TASK_LINE = TaskLine(
     task="L1-S0", level=1, slot=0, host="h1", busy=0.5, idle=0.25, held=0.25, rows_in=10, rows_out=4, bytes_in=800, bytes_out=90,

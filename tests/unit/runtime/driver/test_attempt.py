@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from tests.unit.runtime.driver.test_output_release import Place, Target
+from tests.unit.runtime.checkpoints.test_output import Place, Target
 from tests.unit.runtime.driver.test_running_job import running
 from tests.waiting import eventually
 from tidegate.core.errors import ProtocolViolation
+from tidegate.runtime.checkpoints.loop import CheckpointLoop
 from tidegate.runtime.driver import attempt as attempts
 from tidegate.runtime.driver.attempt import Attempt, Stopping
-from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
 from tidegate.runtime.driver.epoch_lock import EpochLock
-from tidegate.runtime.driver.epoch_trigger import EpochTrigger
-from tidegate.runtime.driver.streaming_time import StreamingTime
+from tidegate.runtime.epochs.streaming_time import StreamingTime
+from tidegate.runtime.epochs.trigger import EpochTrigger
 from tidegate.runtime.sources.query_directory import Positions
 from tidegate.runtime.sources.reader_start import ReaderPatience
 

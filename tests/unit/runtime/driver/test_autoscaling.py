@@ -9,15 +9,15 @@ from types import SimpleNamespace
 import pytest
 
 from tests.unit.runtime.driver.epoch_kit import epoch_report
-from tests.unit.runtime.driver.test_job_metrics import ack
+from tests.unit.runtime.monitoring.test_job_metrics import ack
 from tidegate.autoscaler.decision import DecisionKind
 from tidegate.config.autoscaler import AutoscalerConfig
 from tidegate.core.errors import PreconditionFailed
 from tidegate.core.ids import EpochId, Term
 from tidegate.metrics import catalog
 from tidegate.runtime.driver.autoscaling import Autoscaler
-from tidegate.runtime.driver.settings import read_settings
-from tidegate.runtime.driver.streaming_time import StreamingTime
+from tidegate.runtime.epochs.settings import read_settings
+from tidegate.runtime.epochs.streaming_time import StreamingTime
 from tidegate.runtime.exchange.messages import TaskMetrics
 from tidegate.testing.clock import ManualClock
 

@@ -12,7 +12,7 @@ from tidegate.checkpoint import version_upload
 from tidegate.config import OptionError
 from tidegate.config.choices import JobEnd
 from tidegate.core.errors import EpochFailed
-from tidegate.runtime.driver.failure_latch import CheckpointsFailed
+from tidegate.runtime.checkpoints.failure_latch import CheckpointsFailed
 from tidegate.savepoint.snapshot import StoredSnapshot
 from tidegate.testing.storage import StorageFault, Strike
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.runtime.driver.test_checkpoint_loop import Death, dies_at
-from tests.unit.runtime.driver.test_output_release import WAIT_S, Job, Place, Target
+from tests.unit.runtime.checkpoints.test_loop import Death, dies_at
+from tests.unit.runtime.checkpoints.test_output import WAIT_S, Job, Place, Target
 from tests.unit.runtime.driver.test_running_job import Runner, running
 from tests.waiting import eventually
 from tidegate.checkpoint.start import StartRefused
@@ -22,13 +22,13 @@ from tidegate.core import faults
 from tidegate.core.errors import EpochFailed, GraphError, PreconditionFailed
 from tidegate.core.ids import Slot
 from tidegate.core.times import MAX_WATERMARK
-from tidegate.runtime.driver.clocks import Clocks
 from tidegate.runtime.driver.epoch_lock import EpochLock
-from tidegate.runtime.driver.epoch_reports import EpochReport
-from tidegate.runtime.driver.epoch_trigger import EpochTrigger
 from tidegate.runtime.driver.running_job import Epochs, RunningJob
 from tidegate.runtime.driver.stop_request import StopRequest
 from tidegate.runtime.driver.supervisor import Supervisor
+from tidegate.runtime.epochs.clocks import Clocks
+from tidegate.runtime.epochs.reports import EpochReport
+from tidegate.runtime.epochs.trigger import EpochTrigger
 from tidegate.runtime.exchange.assignment import CheckpointNotice
 from tidegate.savepoint.snapshot import StoredSnapshot
 

@@ -12,8 +12,8 @@ import pytest
 
 import tidegate as tg
 from tests.unit.api.shop import Frame
+from tests.unit.runtime.checkpoints.test_output import WAIT_S, Place, Target
 from tests.unit.runtime.driver.test_launch import claimed
-from tests.unit.runtime.driver.test_output_release import WAIT_S, Place, Target
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.metadata import decode, encode
 from tidegate.checkpoint.staging import JobStaging
@@ -23,12 +23,12 @@ from tidegate.connectors.outcome import CommitOutcome
 from tidegate.connectors.sink import WriterContext
 from tidegate.core.ids import AttemptId, EpochId, Slot, Uid
 from tidegate.graph.schema import Schema
-from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
-from tidegate.runtime.driver.clocks import Clocks
-from tidegate.runtime.driver.committers import Committers
-from tidegate.runtime.driver.epoch_snapshot import EpochSnapshot
-from tidegate.runtime.driver.job_description import JobDescription
-from tidegate.runtime.driver.sink_threads import OutputStopped, SinkThreads
+from tidegate.runtime.checkpoints.committers import Committers
+from tidegate.runtime.checkpoints.epoch_snapshot import EpochSnapshot
+from tidegate.runtime.checkpoints.loop import CheckpointLoop
+from tidegate.runtime.checkpoints.sink_threads import OutputStopped, SinkThreads
+from tidegate.runtime.epochs.clocks import Clocks
+from tidegate.runtime.epochs.job_description import JobDescription
 from tidegate.testing.storage import MemoryStorage
 
 OUT = Uid("out")

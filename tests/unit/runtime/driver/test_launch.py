@@ -15,11 +15,11 @@ import pytest
 
 import tidegate as tg
 from tests.unit.api.shop import Frame
+from tests.unit.runtime.checkpoints.test_loop import COUNT, WAIT_S, Place
+from tests.unit.runtime.checkpoints.test_output import Place as OutputPlace
+from tests.unit.runtime.checkpoints.test_output import Target
 from tests.unit.runtime.driver.driver_kit import Driver
-from tests.unit.runtime.driver.test_checkpoint_loop import COUNT, WAIT_S, Place
-from tests.unit.runtime.driver.test_epoch_runner import runner_of
-from tests.unit.runtime.driver.test_output_release import Place as OutputPlace
-from tests.unit.runtime.driver.test_output_release import Target
+from tests.unit.runtime.epochs.test_runner import runner_of
 from tidegate.checkpoint.assignment import UnclaimedState
 from tidegate.checkpoint.start import DirectoryMoved
 from tidegate.connectors.outcome import ForeignOutput
@@ -28,16 +28,16 @@ from tidegate.core.errors import EpochFailed, PreconditionFailed
 from tidegate.core.ids import EpochId, Lineage, Slot, TaskId, Uid, ordinal, term_of
 from tidegate.core.times import MAX_WATERMARK
 from tidegate.graph.model import Graph
+from tidegate.runtime.checkpoints.committers import Committers
+from tidegate.runtime.checkpoints.history import JobHistory
+from tidegate.runtime.checkpoints.ownership import Ownership
 from tidegate.runtime.driver import launch
-from tidegate.runtime.driver.committers import Committers
-from tidegate.runtime.driver.epoch_trigger import EpochTrigger
 from tidegate.runtime.driver.interrupts import Interrupt
-from tidegate.runtime.driver.job_events import JobEvents
-from tidegate.runtime.driver.job_history import JobHistory
 from tidegate.runtime.driver.launch import _identity, _Launch, run_job
-from tidegate.runtime.driver.ownership import Ownership
 from tidegate.runtime.driver.session import REQUIREMENTS
-from tidegate.runtime.driver.settings import read_settings
+from tidegate.runtime.epochs.settings import read_settings
+from tidegate.runtime.epochs.trigger import EpochTrigger
+from tidegate.runtime.monitoring.job_events import JobEvents
 from tidegate.runtime.sources.source_notes import UnclaimedPositions
 from tidegate.storage import RoutedStorage, StorageMisconfigured, open_storage
 

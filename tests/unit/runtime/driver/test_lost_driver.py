@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 
 from tests.unit.runtime.driver.run_kit import run_report
-from tests.unit.runtime.driver.test_run_reporter import Reporter
+from tests.unit.runtime.driver.test_reporter import Reporter
 from tests.unit.savepoint.checkpoint_kit import History
 from tidegate.checkpoint.entry import RunOutcome
 from tidegate.core.processes import this_process
 from tidegate.events.event import JobFailureEvent
-from tidegate.runtime.driver.health import answers
-from tidegate.runtime.driver.job_events import JobEvents
 from tidegate.runtime.driver.lost_driver import LostDriver
-from tidegate.runtime.driver.run_report import FailureLine, RunReport
+from tidegate.runtime.monitoring.health import answers
+from tidegate.runtime.monitoring.job_events import JobEvents
+from tidegate.runtime.monitoring.run_report import FailureLine, RunReport
 
 HOST = "worker-7 (process 12)"
 

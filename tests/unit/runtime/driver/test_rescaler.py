@@ -12,28 +12,28 @@ from typing import Any
 
 import pytest
 
-from tests.unit.runtime.driver.test_output_release import WAIT_S, Place, Target
+from tests.unit.runtime.checkpoints.test_output import WAIT_S, Place, Target
 from tests.unit.runtime.driver.test_running_job import running
 from tests.waiting import eventually
 from tidegate.config.autoscaler import AutoscalerConfig
 from tidegate.config.restart_strategy import FixedDelay
 from tidegate.core import faults
 from tidegate.core.ids import Slot, TaskId, ordinal
+from tidegate.runtime.checkpoints.loop import CheckpointLoop
 from tidegate.runtime.driver import supervisor
 from tidegate.runtime.driver.attempt import Attempt, Stopping
 from tidegate.runtime.driver.autoscaling import Autoscaler
-from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
-from tidegate.runtime.driver.rescale_history import (
+from tidegate.runtime.driver.rescaler import RescaleFailed, Rescaler, RescaleRefused
+from tidegate.runtime.driver.supervisor import Supervisor
+from tidegate.runtime.epochs.settings import Settings
+from tidegate.runtime.epochs.streaming_time import StreamingTime
+from tidegate.runtime.monitoring.rescale_history import (
     RescaleHistory,
     RescalePhase,
     RescaleReason,
     RescaleRequester,
     RescaleState,
 )
-from tidegate.runtime.driver.rescaler import RescaleFailed, Rescaler, RescaleRefused
-from tidegate.runtime.driver.settings import Settings
-from tidegate.runtime.driver.streaming_time import StreamingTime
-from tidegate.runtime.driver.supervisor import Supervisor
 from tidegate.testing.clock import ManualClock
 
 STEPS = (

@@ -11,21 +11,21 @@ import pytest
 
 import tidegate as tg
 from tests.unit.api.shop import Frame
+from tests.unit.runtime.checkpoints.test_output import WAIT_S, Place, Target
 from tests.unit.runtime.driver.epoch_kit import epoch_report
-from tests.unit.runtime.driver.test_output_release import WAIT_S, Place, Target
 from tidegate.connectors.sink import Committable
 from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
-from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
-from tidegate.runtime.driver.clocks import Clocks
-from tidegate.runtime.driver.committers import Committers
-from tidegate.runtime.driver.epoch_reports import EpochReport, EpochReports
-from tidegate.runtime.driver.epoch_trigger import EpochTrigger
-from tidegate.runtime.driver.job_events import JobEvents
-from tidegate.runtime.driver.job_metrics import JobMetrics
-from tidegate.runtime.driver.progress import Progress
+from tidegate.runtime.checkpoints.committers import Committers
+from tidegate.runtime.checkpoints.loop import CheckpointLoop
 from tidegate.runtime.driver.running_job import Epochs, RunningJob
-from tidegate.runtime.driver.settings import read_settings
 from tidegate.runtime.driver.stop_request import StopRequest
+from tidegate.runtime.epochs.clocks import Clocks
+from tidegate.runtime.epochs.reports import EpochReport, EpochReports
+from tidegate.runtime.epochs.settings import read_settings
+from tidegate.runtime.epochs.trigger import EpochTrigger
+from tidegate.runtime.monitoring.job_events import JobEvents
+from tidegate.runtime.monitoring.job_metrics import JobMetrics
+from tidegate.runtime.monitoring.progress import Progress
 from tidegate.runtime.sources.query_directory import Positions
 
 BATCH: Any = object()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.runtime.driver.test_output_release import WAIT_S, Place, Target
+from tests.unit.runtime.checkpoints.test_output import WAIT_S, Place, Target
 from tests.unit.runtime.driver.test_running_job import Runner, running
 from tidegate.checkpoint.log import ClaimLost
 from tidegate.config.choices import JobEnd
@@ -22,11 +22,11 @@ from tidegate.core.errors import EpochFailed, GraphError, RestoreError
 from tidegate.core.ids import EpochId, Term, ordinal
 from tidegate.runtime.driver import supervisor
 from tidegate.runtime.driver.interrupts import interrupts_wait
-from tidegate.runtime.driver.job_events import JobEvents
-from tidegate.runtime.driver.job_metrics import JobMetrics
 from tidegate.runtime.driver.running_job import Epochs
 from tidegate.runtime.driver.stop_request import StopRequest
 from tidegate.runtime.driver.supervisor import Supervisor
+from tidegate.runtime.monitoring.job_events import JobEvents
+from tidegate.runtime.monitoring.job_metrics import JobMetrics
 
 
 class FailingAttempt:

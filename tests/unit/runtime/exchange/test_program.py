@@ -17,7 +17,7 @@ import tidegate as tg
 from tidegate.core.types import codec_of
 from tidegate.graph import state_ids
 from tidegate.graph.levels import plan
-from tidegate.runtime.driver.pickling import pickled
+from tidegate.runtime.epochs.pickling import pickled
 from tidegate.runtime.exchange.program import programs
 
 class Colour(Enum):

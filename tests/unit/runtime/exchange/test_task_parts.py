@@ -22,8 +22,8 @@ from tidegate.connectors.sink import Committable
 from tidegate.core.errors import ProtocolViolation, StorageError
 from tidegate.core.faults import arm
 from tidegate.core.ids import AttemptId, EpochId, HostId, Lineage, Slot, TaskId, Term, Uid
-from tidegate.runtime.driver import epoch_frame, sent_assignments
-from tidegate.runtime.driver.sent_assignments import SentAssignments
+from tidegate.runtime.epochs import epoch_frame, sent_assignments
+from tidegate.runtime.epochs.sent_assignments import SentAssignments
 from tidegate.runtime.exchange.assignment import Archive, CheckpointWork, PublishOrder, TaskAssignment
 from tidegate.runtime.exchange.task_parts import PackedAssignment, pack
 from tidegate.runtime.task.background_upload import range_reader

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from tidegate.core.errors import CorruptState, UserCodeError
-from tidegate.runtime.driver.failover import Repeat, after_user_error
+from tidegate.runtime.epochs.failover import Repeat, after_user_error
 from tidegate.runtime.exchange.assignment import TaskAssignment
 from tidegate.runtime.exchange.user_code import FunctionFailed, UserErrorReport, decoded, encoded, find
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tidegate.core.ids import AttemptId, EpochId, HostId, Lineage, Slot, TaskId, Term
-from tidegate.runtime.driver.slot_placement import SlotHomes
+from tidegate.runtime.epochs.slot_placement import SlotHomes
 from tidegate.runtime.placement.anchor import Probe
 from tidegate.runtime.placement.local_versions import LocalVersions
 from tidegate.state import left_lineages

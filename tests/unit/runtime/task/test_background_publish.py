@@ -18,7 +18,7 @@ from tidegate.connectors.sink import Committable, CommitterContext
 from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
 from tidegate.graph.levels import plan
 from tidegate.graph.schema import Schema
-from tidegate.runtime.driver.job_description import TaskSink, task_sinks
+from tidegate.runtime.epochs.job_description import TaskSink, task_sinks
 from tidegate.runtime.exchange.assignment import Archive, CheckpointWork, PublishOrder
 from tidegate.runtime.exchange.messages import PublishedMark
 from tidegate.runtime.task import background_publish as task_publish

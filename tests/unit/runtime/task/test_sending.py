@@ -16,7 +16,7 @@ from tidegate.core.ids import EpochId, Lineage, Slot, Term
 from tidegate.core.times import EpochTime
 from tidegate.graph import state_ids
 from tidegate.graph.levels import plan
-from tidegate.runtime.driver.pickling import pickled
+from tidegate.runtime.epochs.pickling import pickled
 from tidegate.runtime.exchange.assignment import TaskAssignment
 from tidegate.runtime.exchange.messages import Barrier, decode_ack, decode_barrier
 from tidegate.runtime.exchange.program import exchange, programs

@@ -19,7 +19,7 @@ from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
 from tidegate.graph import state_ids
 from tidegate.graph.levels import plan
 from tidegate.graph.schema import Schema
-from tidegate.runtime.driver.pickling import pickled
+from tidegate.runtime.epochs.pickling import pickled
 from tidegate.runtime.exchange.assignment import Archive, CheckpointWork, TaskAssignment
 from tidegate.runtime.exchange.messages import Barrier, FaultKind, decode_ack, decode_barrier, encode
 from tidegate.runtime.exchange.program import exchange, programs

@@ -13,7 +13,7 @@ from tests.unit.testing.test_harness_listeners import PUBLISHED, Count, Letters,
 from tidegate.core.ids import EpochId, Lineage, Slot, Term
 from tidegate.graph import state_ids
 from tidegate.graph.levels import plan
-from tidegate.runtime.driver.pickling import pickled
+from tidegate.runtime.epochs.pickling import pickled
 from tidegate.runtime.exchange.assignment import CheckpointNotice, CheckpointWork, TaskAssignment
 from tidegate.runtime.exchange.messages import FaultKind, TaskAck, decode_ack, decode_barrier
 from tidegate.runtime.exchange.program import exchange, programs

@@ -16,7 +16,7 @@ from tests.unit.testing.test_rescaling import Numbered
 from tidegate.core.ids import EpochId, Lineage, Slot, Term
 from tidegate.graph import state_ids
 from tidegate.graph.levels import plan
-from tidegate.runtime.driver.pickling import pickled
+from tidegate.runtime.epochs.pickling import pickled
 from tidegate.runtime.exchange.assignment import TaskAssignment
 from tidegate.runtime.exchange.messages import FaultKind, TaskAck, decode_ack, decode_barrier
 from tidegate.runtime.exchange.program import exchange, programs

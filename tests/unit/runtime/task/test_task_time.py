@@ -13,7 +13,7 @@ from tidegate.core.times import EpochTime
 from tidegate.graph import state_ids
 from tidegate.graph.event_times import split_name
 from tidegate.graph.levels import plan
-from tidegate.runtime.driver.pickling import pickled
+from tidegate.runtime.epochs.pickling import pickled
 from tidegate.runtime.exchange.assignment import TaskAssignment
 from tidegate.runtime.exchange.messages import decode_ack, decode_barrier
 from tidegate.runtime.exchange.program import exchange, programs

@@ -1,0 +1,159 @@
+"""The checkpoint work of tasks, besides their rows: what to store, what to keep, how long to wait. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from zlib import crc32
+
+from tidegate.checkpoint.announcements import Announced
+from tidegate.checkpoint.entry import CheckpointRef
+from tidegate.checkpoint.release_plan import Publication
+from tidegate.checkpoint.version_upload import EarlyUpload, Materialized, Stored, UploadOrder
+from tidegate.core.ids import Slot, TaskId, Term
+from tidegate.runtime.checkpoints.epoch_snapshot import EpochSnapshot, PendingUpload
+from tidegate.runtime.epochs.job_description import JobDescription
+from tidegate.runtime.exchange.assignment import ALL_SLOTS, CheckpointWork, PublishOrder
+from tidegate.state.version import VersionId
+
+_INLINE_TASK_BYTES = 256 << 10
+_INLINE_JOB_BYTES = 8 << 20
+"""Small files go into the metadata, up to this many bytes per task and for all tasks together."""
+_UPLOAD_WAIT_MS, _EMPTY_EPOCH_WAIT_MS = 50, 500
+"""How long tasks may wait for an upload at the end of an epoch, and at the end of an empty epoch."""
+_EARLY_WAIT_MS, _LONGEST_WAIT_MS = 300, 1_000
+"""How long they may wait for the upload of what they have just sealed, if it will probably end within this time: the shorter
+time, or a quarter of an epoch up to the longer one."""
+_SLOW_EPOCH_MS, _LONGEST_PAUSE_MS = 5_000, 1_000
+"""Before an epoch that probably takes the first time or longer, a checkpoint in progress is given up to the second."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangelogPlan:
+    """With a changelog: what tasks must know about changes."""
+
+    materialized: Mapping[TaskId, Materialized] = field(default_factory=dict)
+    """Stored versions that the next checkpoint may start from. Hosts keep the records of them."""
+    truncated: Mapping[TaskId, VersionId] = field(default_factory=dict)
+    """Versions up to which no checkpoint needs changes."""
+
+
+def early_wait_ms(last_ms: int | None, epoch_ms: int = 0) -> int:
+    """Return how long tasks wait for the upload of a checkpoint that is announced to their epoch, given how long the slowest
+    upload of the last checkpoint and the last epoch took. A wait delays the epoch, but an upload that ends after it is
+    acknowledged an epoch later. One that is far too slow for that is not waited for."""
+    longest_ms = max(_EARLY_WAIT_MS, min(epoch_ms // 4, _LONGEST_WAIT_MS))
+    return longest_ms if last_ms is not None and 2 * last_ms <= longest_ms else _UPLOAD_WAIT_MS
+
+
+def pause_ms(last_ms: int | None, epoch_ms: int) -> int:
+    """Return how long an epoch may wait for the checkpoint in progress, given how long the slowest upload of the last checkpoint
+    and the last epoch took. No checkpoint is announced while one is in progress, so an epoch that begins meanwhile ends with one
+    whose uploads have to wait for the epoch after it, and so on. A short epoch does not wait: `NextEpoch` has another way."""
+    if epoch_ms < _SLOW_EPOCH_MS or (last_ms is not None and 2 * last_ms > _LONGEST_PAUSE_MS):
+        return 0
+    return _LONGEST_PAUSE_MS
+
+
+def plan_checkpoint_work(  # noqa: PLR0913 a pure function of all it depends on
+    job: JobDescription, term: Term, uploading: Sequence[PendingUpload], snapshots: Iterable[EpochSnapshot],
+    kept: Mapping[TaskId, VersionId], stored: tuple[CheckpointRef | None, Mapping[TaskId, bytes]], inline_bytes: int,
+    empty: bool, publications: Sequence[Publication] = (), early: Announced | None = None, announced: int = 0,
+    changelog: ChangelogPlan | None = None,
+) -> dict[int, CheckpointWork]:  # fmt: skip
+    """Return the work by level. `snapshots` are those of which a checkpoint may still be taken, `kept` the versions of the
+    latest checkpoint, `stored` that checkpoint and a digest of each task's files in it; `empty`: the epoch has no other
+    purpose; `publications` is output that tasks publish, each belonging to one task; `early` is the checkpoint that is announced
+    to this epoch, and `announced` the one announced last, if it is not known yet what became of it.
+    """
+    newest, digests = stored
+    records = [(term, each.id) for each in uploading] + ([] if newest is None else [(newest.term, newest.id)])
+    records += [(term, announced)] if announced else []
+    changes = ChangelogPlan() if changelog is None else changelog
+    offered = [changes.materialized, *(each.materialized for each in uploading)]
+    offered += [] if early is None else [early.materialized]
+    needed = [made.stored for each in offered for made in each.values()]
+    needed += [stored for each in uploading for stored in each.base.values()]
+    records += dict.fromkeys((stored.term, stored.checkpoint_id) for stored in needed)
+    total = min(_INLINE_TASK_BYTES, _INLINE_JOB_BYTES // max(1, len(job.tasks)))
+    standing = [*(each.snapshot for each in uploading), *snapshots]
+
+    def in_newest(task: TaskId) -> Stored | None:
+        digest = digests.get(task)
+        return None if newest is None or digest is None else Stored(newest.term, newest.id, digest)
+
+    def order(each: PendingUpload, task: TaskId) -> UploadOrder:
+        tables = None if each.tables is None else tuple(o for o in each.tables if o.level == task.level)
+        return UploadOrder(
+            checkpoint_id=each.id,
+            version=each.snapshot.versions[task],
+            base=each.base.get(task),
+            inline_threshold=inline_bytes,
+            inline_total=total,
+            folder=each.folder,
+            tables=tables,
+            changelog=each.changelog,
+            materialized=made.stored if (made := each.materialized.get(task)) is not None else None,
+        )
+
+    orders: dict[TaskId, list[UploadOrder]] = {}
+    for each in uploading:
+        for task in sorted(each.missing):
+            orders.setdefault(task, []).append(order(each, task))
+    everything = tuple((task, one) for task, some in orders.items() for one in some)
+    work: dict[int, CheckpointWork] = {}
+    for level in range(1, job.levels + 1):
+        tasks = [TaskId(level, Slot(slot)) for slot in range(job.parallelism)]
+        uploads = tuple(tuple(orders.get(task, ())) for task in tasks)
+        keep = tuple(
+            tuple({snapshot.versions[task] for snapshot in standing if task in snapshot.versions} | _one(kept, task))
+            for task in tasks
+        )
+        publishes = _publishes(job, level, publications)
+        wait_ms = _EMPTY_EPOCH_WAIT_MS if empty else _UPLOAD_WAIT_MS if early is None else early.wait_ms
+        waits = any(uploads) or any(publishes) or early is not None
+        work[level] = CheckpointWork(
+            uploads=uploads,
+            every_upload=everything,
+            keep=keep,
+            records=tuple(records),
+            restores=(),
+            wait_ms=wait_ms if waits else 0,
+            publishes=publishes,
+            early=None
+            if early is None
+            else EarlyUpload(
+                checkpoint_id=early.id,
+                bases=tuple(in_newest(task) if early.incremental else None for task in tasks),
+                inline_threshold=inline_bytes,
+                inline_total=total,
+                changelog=early.changelog,
+                materialized=tuple(
+                    made.stored if (made := early.materialized.get(task)) is not None else None for task in tasks
+                ),
+            ),
+            announced=announced,
+            truncated=tuple(changes.truncated.get(task) for task in tasks) if changes.truncated else (),
+        )
+    return work
+
+
+def _publishes(
+    job: JobDescription, level: int, publications: Sequence[Publication]
+) -> tuple[tuple[PublishOrder, ...], ...]:
+    """Return the orders for each slot. Output of slots that the job no longer has is distributed over the existing ones,
+    and so are sinks for which one task publishes everything.
+    """
+    orders: list[list[PublishOrder]] = [[] for _ in range(job.parallelism)]
+    for each in publications:
+        sink = job.task_sinks.get(each.sink)
+        if sink is not None and sink.level == level:
+            lane = each.committables[0].slot if sink.stable else ALL_SLOTS
+            place = lane if sink.stable else crc32(each.sink.encode())
+            order = PublishOrder(each.sink, lane, each.committables)
+            orders[place % job.parallelism].append(order)
+    return tuple(map(tuple, orders)) if any(orders) else ()
+
+
+def _one(kept: Mapping[TaskId, VersionId], task: TaskId) -> set[VersionId]:
+    return {kept[task]} if task in kept else set()

@@ -1,0 +1,388 @@
+"""Carries out the coordinator's decisions: starts uploads, publishes checkpoints and savepoints, cleans up.
+
+Everything here runs on the thread of the checkpoint loop.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Iterable
+
+from tidegate.checkpoint import operators
+from tidegate.checkpoint.completed_store import Draft, NotPublished, divided_output
+from tidegate.checkpoint.contents import contents_of
+from tidegate.checkpoint.coordinator import (
+    Action,
+    Cadence,
+    Coordinator,
+    DiscardFiles,
+    FailJob,
+    NotifyAborted,
+    NotifyComplete,
+    Publish,
+    StartUpload,
+    WakeAt,
+)
+from tidegate.checkpoint.entry import CheckpointRef
+from tidegate.checkpoint.failure import CheckpointFailureReason
+from tidegate.checkpoint.metadata import CheckpointMetadata, TaskState, checksum_in, encode
+from tidegate.checkpoint.output_objects import OutputParts
+from tidegate.checkpoint.pending import PendingCheckpoint, UploadAck
+from tidegate.checkpoint.requests import Request, RequestKind
+from tidegate.checkpoint.statistics import CheckpointStatistics, Restored
+from tidegate.checkpoint.stored_acks import StoredAcks
+from tidegate.checkpoint.task_part import TaskPart, read_part, read_stored_part
+from tidegate.config.checkpoint_config import CheckpointConfig
+from tidegate.core.clock import Instant
+from tidegate.core.errors import EpochFailed, ProtocolViolation
+from tidegate.core.faults import reach
+from tidegate.core.ids import AttemptId, TaskId
+from tidegate.runtime.checkpoints.announcer import Announcer
+from tidegate.runtime.checkpoints.answers import Answers
+from tidegate.runtime.checkpoints.epoch_snapshot import EpochSnapshot, PendingUpload
+from tidegate.runtime.checkpoints.failure_latch import CheckpointsFailed
+from tidegate.runtime.checkpoints.job_cleaning import JobCleaning
+from tidegate.runtime.checkpoints.loop_thread import LoopThread
+from tidegate.runtime.checkpoints.materializer import Materializer
+from tidegate.runtime.checkpoints.metadata_builder import build_metadata
+from tidegate.runtime.checkpoints.output import OutputRelease
+from tidegate.runtime.checkpoints.ownership import Ownership, staged_by
+from tidegate.runtime.checkpoints.requests import CheckpointRequests
+from tidegate.runtime.checkpoints.uploads import PendingUploads
+from tidegate.runtime.epochs.job_description import JobDescription
+from tidegate.runtime.epochs.reports import EpochReport
+from tidegate.runtime.sources.query_directory import read_sources
+from tidegate.savepoint.snapshot import CANONICAL, CANONICAL_BACKEND
+from tidegate.state.key_groups import range_of_slot
+from tidegate.state.version import VersionId
+from tidegate.storage import StorageError
+
+log = logging.getLogger("tidegate")
+
+
+class Checkpointer:
+    """The checkpoints of one term: those in progress, and the work of tasks for them."""
+
+    def __init__(
+        self, ownership: Ownership, job: JobDescription, uploads: PendingUploads, output: OutputRelease, answers: Answers,
+        statistics: CheckpointStatistics, loop: LoopThread,
+    ) -> None:  # fmt: skip
+        self._ownership, self._job, self._uploads, self._output = ownership, job, uploads, output
+        self._answers, self._loop = answers, loop
+        self._requests = CheckpointRequests(ownership.history, statistics)
+        self._history, self._store = self._requests.history, ownership.store
+        self._acks = StoredAcks(self._history.layout, ownership.store.term)
+        self._cleaning = JobCleaning(self._history, ownership.store, self._acks)
+        epochs = self._announcements = uploads.announcements
+        cadence, entry = _cadence(self._history.config), self._store.entry
+        self._coordinator = Coordinator(
+            cadence, job.tasks, entry.last_id, entry.base, withdraw=epochs.withdraw, epoch_runs=epochs.epoch_runs
+        )
+        self._coordinator.statistics = statistics
+        self._announcer = Announcer(ownership, uploads, self._coordinator, loop)
+        self._materializer = Materializer(ownership, job, uploads, self._coordinator, cleaning=self._cleaning)
+        if ownership.snapshot is not None and (base := entry.base) is not None:
+            url = f"{self._history.storage.url}/{base.metadata}"
+            statistics.restored(Restored(base.id, self._now().wall_ms, not base.owned, url))
+
+    def _now(self) -> Instant:
+        return self._history.clock.now()
+
+    def start(self) -> None:
+        """Start taking checkpoints. The first delay is random, so that many jobs do not write theirs at the same moment."""
+        config = self._history.config
+        first_ms = round(random.uniform(config.min_pause_ms, max(config.interval_ms or 0, config.min_pause_ms)))
+        self._act(self._coordinator.start(self._now(), first_ms))
+
+    def begin_at(self, snapshot: EpochSnapshot) -> None:
+        self._uploads.latest = snapshot
+        self._act(self._coordinator.epoch_finished(snapshot.epoch, False, self._now()))
+
+    def request(self, request: Request) -> None:
+        self._act(self._coordinator.request(request, self._now()))
+
+    def tick(self) -> None:
+        self._read_acks()
+        self._act(self._coordinator.tick(self._now()))
+
+    def on_epoch(self, report: EpochReport, snapshot: EpochSnapshot, moved: bool, output: bool, drains: bool) -> None:
+        now = self._now()
+        if not output:
+            # Committed with its epoch and carried by no checkpoint: the rows are no longer needed.
+            self._cleaning.discard([path for request in report.committables for path in request.staged])
+        else:
+            self._store.ledger.accept(report.committables)
+        self._uploads.saw(snapshot)  # after the ledger: see `PendingUploads.work`
+        self._output.on_published_by_tasks(report.published)
+        self._announcer.epoch_took(report.duration_ms, with_rows=report.rows_in > 0)
+        begun = snapshot.announced
+        took_ms = report.duration_ms if snapshot.versions else None  # without state, a checkpoint needs no other epoch
+        actions = self._coordinator.epoch_finished(snapshot.epoch, moved, now, begun, took_ms, drains)
+        self._announcements.settle(begun)
+        self._materializer.on_epoch(now)
+        used = any(isinstance(each, StartUpload) and each.id == begun for each in actions)
+        if begun is not None and (report.tries > 1 or not used):
+            self._cleaning.expect_leftovers(checkpoints=2)  # tasks may still be storing what nobody needs
+        self._act(actions)
+        for task, item in report.uploads:
+            if item.part is not None:
+                self._acknowledge(item.checkpoint_id, read_part(item.part))
+            elif item.error is not None and self._uploads.is_materialization(item.checkpoint_id):
+                self._materializer.fail(item.checkpoint_id, task, item.error, now)
+            elif item.error is not None:
+                reason = CheckpointFailureReason.CHECKPOINT_ASYNC_EXCEPTION
+                self._act(self._coordinator.decline(item.checkpoint_id, reason, now, f"{task}: {item.error}"))
+
+    def _read_acks(self) -> None:
+        """Take the acknowledgements that tasks have stored while an epoch runs."""
+        now_ms = self._now().monotonic_ms
+        expiring = [pending.id for pending in self._coordinator.pending if pending.deadline_ms <= now_ms]
+        for checkpoint_id, part in self._history.perform(self._acks.new(now_ms, expiring)):
+            self._acknowledge(checkpoint_id, read_stored_part(part))
+        self._loop.wake_at(self._acks.next_ms())
+
+    def on_rewind(self) -> None:
+        """Forget the epochs after the latest checkpoint."""
+        aborted = self._coordinator.abort_all(CheckpointFailureReason.CHECKPOINT_COORDINATOR_SUSPEND, self._now())
+        self._uploads.forget_all()
+        self._materializer.forget()
+        self._act(aborted)  # It announces a checkpoint, which must not start from what is forgotten.
+        self._cleaning.expect_leftovers()
+        base = self._store.entry.base
+        reached = None if base is None or base.epoch.term != self._store.term else base.epoch
+        self._store.ledger.rewind(self._store.term, reached)
+        self._ownership.failure.clear(CheckpointsFailed)
+
+    def close(self) -> None:
+        self._act(self._coordinator.close(self._now()))
+
+    def abort(self) -> None:
+        """Abort everything in progress: the job is claimed again, so none of it can complete. The loop's thread has ended."""
+        self._coordinator.abort_all(CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN, self._now())
+
+    def _act(self, actions: Iterable[Action]) -> None:
+        for action in actions:
+            match action:
+                case StartUpload():
+                    self._start_upload(action)
+                case Publish(pending):
+                    self._publish(pending)
+                case NotifyComplete(ref, request):
+                    self._complete(ref, request)
+                case NotifyAborted():
+                    self._aborted(action)
+                case DiscardFiles(paths):
+                    self._cleaning.discard(paths)
+                case FailJob(message):
+                    self._ownership.failure.set(CheckpointsFailed(message), over=())
+                case WakeAt(at_ms):
+                    self._loop.wake_at(at_ms)
+        self._acks.watch_only(pending.id for pending in self._coordinator.pending)
+        self._announcer.announce(self._now())
+
+    def _complete(self, ref: CheckpointRef, request: Request) -> None:
+        if self._answers.waits_for_output(request.token):
+            self._output.await_published(self._answers.take(request.token), ref.epoch, ref)
+            self._output.record()
+        else:
+            self._answers.give(request.token, ref)
+
+    def _aborted(self, aborted: NotifyAborted) -> None:
+        self._requests.charge(aborted.id)
+        self._uploads.forget(aborted.id)
+        self._cleaning.expect_leftovers()
+        if aborted.epoch is not None and aborted.request.kind is not RequestKind.SAVEPOINT:
+            self._uploads.notices.add(aborted.epoch, complete=False)
+        if aborted.id is None and aborted.reason is not CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN:
+            log.warning("a checkpoint was refused: %s", aborted.why)
+        self._answers.give(aborted.request.token, EpochFailed(f"The checkpoint failed: {aborted.why}"))
+
+    def _start_upload(self, action: StartUpload) -> None:
+        snapshot, job = self._uploads.latest, self._job
+        if snapshot is None or snapshot.epoch != action.epoch:
+            raise ProtocolViolation(
+                f"A checkpoint of epoch {action.epoch} was started, but the job is at a different epoch."
+            )
+        full = not self._history.config.incremental if action.request.full is None else action.request.full
+        base = self._store.entry.base if action.base is not None and not full else None
+        changelog = self._history.config.changelog and base is not None
+        try:
+            sources = read_sources(snapshot.directory, snapshot.positions, len(job.sources))
+        except (OSError, ProtocolViolation) as error:
+            reason = CheckpointFailureReason.IO_EXCEPTION
+            self._act(self._coordinator.decline(action.id, reason, self._now(), f"positions of the sources: {error}"))
+            return
+        missing = frozenset(task for task in job.tasks if task in snapshot.versions)
+        tables = None
+        if action.request.format == CANONICAL:
+            tables = operators.with_undeclared_states(job.operators, self._ownership.snapshot, job.dropped_states)
+        upload = PendingUpload(
+            id=action.id,
+            snapshot=snapshot,
+            tasks=missing,
+            sources=sources,
+            base={} if base is None else self._uploads.known(base),
+            folder=action.request.target,
+            tables=tables,
+            changelog=changelog,
+            materialized=self._uploads.offer(action.id) if changelog else {},
+        )
+        self._uploads.add(upload)
+        if missing:
+            self._acks.watch(action.id, self._now().monotonic_ms)
+            self._loop.wake_at(self._acks.next_ms())
+        backend = job.backend if tables is None else CANONICAL_BACKEND
+        for task in job.tasks:
+            if task not in missing:
+                self._acknowledge_empty(action.id, task, snapshot, backend)
+
+    def _acknowledge_empty(self, checkpoint_id: int, task: TaskId, snapshot: EpochSnapshot, backend: str) -> None:
+        """Acknowledge a task without state, which has nothing to upload."""
+        empty = _empty_state(self._job, task, snapshot, backend)
+        ack = UploadAck(checkpoint_id=checkpoint_id, task=task, state=empty)
+        self._act(self._coordinator.acknowledge(ack, self._now()))
+
+    def _acknowledge(self, checkpoint_id: int, part: TaskPart) -> None:
+        state, task = part.state, part.state.task
+        if not self._uploads.awaits(checkpoint_id, task):
+            return
+        if not self._uploads.acknowledge(checkpoint_id, task, state):
+            self._cleaning.expect_leftovers()  # of an attempt that was not accepted
+            return
+        if self._uploads.is_materialization(checkpoint_id):
+            self._requests.add(part.requests)
+            self._materializer.acknowledge(checkpoint_id, state, self._now())
+            return
+        ack = part.acknowledges(checkpoint_id)
+        self._act(self._coordinator.acknowledge(ack, self._now()))
+
+    def _publish(self, pending: PendingCheckpoint) -> None:
+        """Publish, start the release, complete the request, clean up: in this order, each with its own protocol."""
+        upload = self._uploads.get(pending.id)
+        if upload.folder is not None:
+            self._publish_savepoint(pending, upload, upload.folder)
+            return
+        before = self._store.entry.retained
+        settled = dict(self._output.settled)
+        output = divided_output(self._store, pending.id, pending.epoch, self._ownership.shares(pending.request))
+        try:
+            metadata = self._metadata(pending, upload, output)
+        except StorageError as error:
+            self._not_published(pending.id, error)
+            return
+        draft = _draft(pending, metadata, output, self._history.layout.metadata(pending.id))
+        try:
+            # Any other error leaves the outcome unknown, and ends the term.
+            ref = self._history.perform(self._store.publish(draft))
+        except NotPublished as error:
+            self._not_published(pending.id, error)
+            return
+        self._uploads.completed(ref, metadata, pending.slowest_upload_ms)
+        self._materializer.completed(upload, draft.changes)
+        self._coordinator.statistics.metadata_bytes = len(draft.metadata)
+        self._ownership.snapshot = metadata
+        dropped = [old.id for old in before if old not in self._store.entry.retained]
+        # Its output may be visible only from now on.
+        actions = self._coordinator.published(pending.id, ref, dropped, self._now())
+        self._output.release()
+        self._act(actions)
+        self._ownership.stand_alone()
+        self.clean()
+        self._requests.charge(pending.id)
+        self._output.sweep_targets(settled)
+        self._act(self._coordinator.cleaned(len(dropped), self._now()))
+
+    def _publish_savepoint(self, pending: PendingCheckpoint, upload: PendingUpload, folder: str) -> None:
+        """Complete a savepoint whose files are all stored.
+
+        1. Write `_metadata`, which completes it. A crash before leaves files that are not a savepoint; a
+           crash after it, for a savepoint that was to end the job, leaves one that the job does not know: it
+           resumes from its last checkpoint.
+        2. If it ends the job, enter it into the log. From then on the job resumes from it.
+        3. Release its output, as after every checkpoint; a crash before leaves that to the next start. A stop waits for it
+           (`published`).
+        """
+        path = f"{folder}/_metadata"
+        try:
+            metadata = self._metadata(pending, upload, OutputParts(self._store.ledger.carried_by(pending.epoch)))
+            data = encode(metadata)
+            self._history.storage.put(path, data)
+        except StorageError as error:
+            self._not_published(pending.id, error)
+            return
+        reach("savepoint.1-metadata", id=pending.id, term=self._store.term)
+        self._uploads.forget(pending.id)
+        ref = CheckpointRef(
+            id=pending.id,
+            term=self._store.term,
+            epoch=pending.epoch,
+            lineage=self._store.entry.lineage,
+            metadata=path,
+            checksum=checksum_in(data),
+            owned=False,
+        )
+        contents = contents_of(path, metadata, staged_by)
+        if pending.request.kind is RequestKind.TERMINAL_SAVEPOINT:
+            self._history.perform(self._store.publish_terminal(ref, contents))
+            self._uploads.notices.add(ref.epoch, complete=True)
+            self._ownership.snapshot = metadata
+        else:
+            self._store.follow_savepoint(ref, contents)
+        actions = self._coordinator.published(pending.id, ref, (), self._now())
+        self._requests.charge(pending.id)
+        self._output.release()
+        self._act(actions)
+
+    def _not_published(self, checkpoint_id: int, error: Exception) -> None:
+        self._uploads.forget(checkpoint_id)
+        self._act(self._coordinator.publish_failed(checkpoint_id, self._now(), str(error)))
+
+    def _metadata(self, pending: PendingCheckpoint, upload: PendingUpload, output: OutputParts) -> CheckpointMetadata:
+        return build_metadata(
+            pending,
+            upload,
+            job=self._job,
+            before=self._ownership.snapshot,
+            lineage=self._store.entry.lineage,
+            term=self._store.term,
+            output=output,
+            storage=self._history.storage,
+            now=self._now(),
+            shares=self._ownership.shares(pending.request),
+        )
+
+    def clean(self) -> None:
+        self._cleaning.clean(self._coordinator.in_flight())
+
+
+def _draft(pending: PendingCheckpoint, metadata: CheckpointMetadata, output: OutputParts, path: str) -> Draft:
+    data = encode(metadata)
+    return Draft(
+        id=pending.id,
+        epoch=pending.epoch,
+        metadata=data,
+        checksum=checksum_in(data),
+        contents=contents_of(path, metadata, staged_by, output.objects),
+        changes={str(task): ack.change for task, ack in pending.acks.items() if ack.change is not None},
+        objects=output.new,
+    )
+
+
+def _cadence(config: CheckpointConfig) -> Cadence:
+    return Cadence(
+        interval_ms=config.interval_ms,
+        timeout_ms=config.timeout_ms,
+        min_pause_ms=config.min_pause_ms,
+        max_concurrent=config.max_concurrent,
+        tolerable_failures=config.tolerable_failures,
+    )
+
+
+def _empty_state(job: JobDescription, task: TaskId, snapshot: EpochSnapshot, backend: str) -> TaskState:
+    return TaskState(
+        task=task,
+        key_groups=range_of_slot(task.slot, job.parallelism, job.max_parallelism),
+        backend=backend,
+        version=VersionId(snapshot.epoch, AttemptId(0)),
+    )

@@ -1,0 +1,110 @@
+"""The committers of a job, and output that is committed with its epoch."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+
+from tidegate.checkpoint.layout import JobLayout
+from tidegate.checkpoint.sink_commits import SinkCommits
+from tidegate.checkpoint.staging import StagedReader
+from tidegate.connectors.outcome import outcome_of
+from tidegate.connectors.sink import (
+    Checking,
+    Committable,
+    Committer,
+    CommitterContext,
+    Marking,
+    Settled,
+    Sweeping,
+    prepare,
+)
+from tidegate.core.clock import SYSTEM_CLOCK
+from tidegate.core.history import History
+from tidegate.core.ids import EpochId, Lineage, Uid
+from tidegate.graph.model import Graph
+from tidegate.runtime.checkpoints.sink_threads import OutputStopped
+from tidegate.storage import Storage
+
+log = logging.getLogger("tidegate")
+
+
+class Committers:
+    """The committers of a job, for output that is committed with its epoch."""
+
+    def __init__(self, graph: Graph, storage: Storage | None) -> None:
+        self.history: History | None = None
+        """The line of history that the job continues, once it is claimed. Committers outlive a claim, and read it each time."""
+        self.committers: dict[Uid, Committer] = {}
+        for sink in graph.sinks:
+            staged = StagedReader(storage, JobLayout(graph.job), sink.uid)
+            context = CommitterContext(sink.input.schema, staged.read, staged.check, lambda: self.history)
+            self.committers[sink.uid] = sink.target.create_committer(context)
+        for sink in graph.sinks:
+            prepare(sink.target, sink.input.schema)
+        self.done = SinkCommits()
+        """Commits of output that is committed with its epoch."""
+
+    def commit(self, requests: tuple[Committable, ...], for_good: bool) -> None:
+        """`for_good`: no checkpoint carries any output of the job, so nothing will ever be committed again."""
+        for uid, committer in self.committers.items():
+            if found := [request for request in requests if request.sink == uid]:
+                started = SYSTEM_CLOCK.now()
+                self._commit(uid, committer, found)
+                now = SYSTEM_CLOCK.now()
+                self.done.committed(uid, now.since(started), len(found), now.wall_ms)
+                self.done.published_up_to([uid], max(request.epoch for request in found))
+                if for_good and isinstance(committer, Sweeping):
+                    last = max(found, key=lambda request: request.epoch)
+                    try:
+                        committer.sweep(Settled(last.lineage, uid, last.epoch))
+                    except Exception as error:
+                        log.warning(
+                            "orphans of discarded attempts at sink %s are left for the next sweep: %s", uid, error
+                        )
+
+    @staticmethod
+    def _commit(uid: Uid, committer: Committer, requests: list[Committable]) -> None:
+        """A target that refuses the rows would refuse them after every restart, so the job stops; other errors restart it."""
+        try:
+            committer.commit(requests)
+        except Exception as error:
+            outcome, epoch = outcome_of(error), max(request.epoch for request in requests)
+            if not outcome.stops_the_job:
+                raise
+            kept = "The epoch does not count: the next start reads its rows again."
+            raise OutputStopped(
+                sink=uid, which=f"of epoch {epoch}", epoch=epoch, outcome=outcome, error=error, kept=kept
+            ) from error
+
+    def check_targets(self, *, is_first: bool) -> None:
+        """Ask every target whether it takes output. `is_first`: the job has completed no checkpoint yet, so what a target refuses
+        was never right, and whoever starts the job should see it. Later, output waits until somebody has mended it.
+        """
+        for uid, committer in self.committers.items():
+            if not isinstance(committer, Checking):
+                continue
+            try:
+                committer.check_target()
+            except Exception as error:
+                if is_first and outcome_of(error).stops_the_job:
+                    raise
+                log.warning("the target of sink %s takes no output now, which will wait for it: %s", uid, error)
+
+    def markers(self, lineage: Lineage) -> dict[Uid, Collection[EpochId]]:
+        """Return the markers of this lineage in all targets that can be asked. A target that is not reachable now is checked
+        when it gets its first output."""
+        found: dict[Uid, Collection[EpochId]] = {}
+        for uid, committer in self.committers.items():
+            if isinstance(committer, Marking):
+                try:
+                    found[uid] = committer.markers(lineage, uid)
+                except Exception as error:
+                    log.warning("the target of sink %s could not be asked for its markers: %s", uid, error)
+        return found
+
+    def close(self) -> None:
+        """Close connections. A committer that has none needs no `close`."""
+        for committer in self.committers.values():
+            if (close := getattr(committer, "close", None)) is not None:
+                close()

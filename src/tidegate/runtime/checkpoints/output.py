@@ -1,0 +1,263 @@
+"""Releases the output of completed checkpoints: decides what each sink publishes now, and records what is published.
+
+All of it runs on the thread of the checkpoint loop and never waits for a target: sinks publish on their own threads
+(`sink_threads`) or in tasks, and report the result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import random
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, InvalidStateError
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.checkpoint.effects import CommitFailed
+from tidegate.checkpoint.entry import CheckpointRef
+from tidegate.checkpoint.log import ClaimLost
+from tidegate.checkpoint.metadata import CommittedMark
+from tidegate.checkpoint.publisher_choice import PublisherChoice
+from tidegate.checkpoint.release_plan import Backoff, Bounds, Publication, ReleaseSchedule, WaitingOutput, summary
+from tidegate.checkpoint.statistics import CheckpointStatistics
+from tidegate.connectors.outcome import CommitOutcome
+from tidegate.connectors.sink import Committable, Settled
+from tidegate.core.errors import ConnectorError
+from tidegate.core.ids import EpochId, Lineage, Term, Uid
+from tidegate.runtime.checkpoints.answers import fail_all
+from tidegate.runtime.checkpoints.failure_latch import CheckpointsFailed
+from tidegate.runtime.checkpoints.loop_thread import LoopThread
+from tidegate.runtime.checkpoints.ownership import Ownership
+from tidegate.runtime.checkpoints.sink_threads import OutputStopped, PublishResult, SinkThreads
+from tidegate.runtime.epochs.job_description import TaskSink
+from tidegate.runtime.exchange.messages import TaskPublished
+from tidegate.storage import StorageError
+
+log = logging.getLogger("tidegate")
+
+_RECORD_AGAIN_MS = 1_000
+"""When to retry a COMMITTED record that storage did not accept."""
+
+
+class OutputNotPublished(ConnectorError):
+    """A job ended, and its targets did not take all its output in time. The rows are kept."""
+
+    code = "OUTPUT_NOT_PUBLISHED"
+
+    def __init__(self, place: str, waiting: Sequence[WaitingOutput], why: str, stopped: bool = True) -> None:
+        """`stopped`: the job was stopped; otherwise it has read all its input, and may be restarted."""
+        self.path, self.waiting = place, tuple(waiting)
+        listed = "; ".join(str(each) for each in waiting) or "nothing is known to wait"
+        end = "has stopped" if stopped else "has read all its input and ends"
+        super().__init__(
+            f"The job {end} with {place}, but not all its output is published: {why} Still waiting: {listed}. The "
+            "rows are kept. Start the job again under the same name when its targets are available, and it publishes "
+            "them."
+        )
+
+    @classmethod
+    def in_time(
+        cls, place: str, waiting: Sequence[WaitingOutput], seconds: float, stopped: bool = True
+    ) -> OutputNotPublished:
+        """Create the error for a timeout. If nothing waits, the targets are not to blame: storage did not accept the record."""
+        within = f"within {seconds:.3g} s (execution.output.stop-timeout, --stop-within)."
+        if waiting:
+            return cls(place, waiting, f"a sink did not accept its output {within}", stopped)
+        return cls(
+            place, waiting, f"the sinks accepted it, but storage did not accept the record of that {within}", stopped
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _AwaitedOutput:
+    """A request that completes when all output up to an epoch is published."""
+
+    epoch: EpochId
+    answer: Future[Any]
+    result: CheckpointRef | None
+
+
+class OutputRelease:
+    """The output that waits for each sink, what is in progress, and who waits for it."""
+
+    def __init__(
+        self, ownership: Ownership, sinks: SinkThreads, task_sinks: Mapping[Uid, TaskSink],
+        statistics: CheckpointStatistics, loop: LoopThread, backoff: Backoff | None,
+    ) -> None:  # fmt: skip
+        self._ownership, self._sinks, self._task_sinks = ownership, sinks, task_sinks
+        self._statistics, self._loop = statistics, loop
+        self._history, self._store = ownership.history, ownership.store
+        self.schedule = ReleaseSchedule(backoff)
+        self._choice = PublisherChoice(uid for uid, sink in task_sinks.items() if sink.small_by_driver)
+        self._results: queue.SimpleQueue[PublishResult] = queue.SimpleQueue()
+        self._awaited: list[_AwaitedOutput] = []
+        self.for_tasks: tuple[Publication, ...] = ()
+        """The output that tasks are asked to publish. Replaced as a whole: the thread that runs epochs reads it."""
+        self.settled: dict[Uid, EpochId] = {}
+        """The epoch up to which this driver knows all output of a sink to be published."""
+        self.waiting: tuple[WaitingOutput, ...] = summary(self._store.due(), self.schedule)
+        """The output that completed checkpoints carry and that is not known to be published. Replaced as a
+        whole: any thread may read it.
+        """
+
+    def held_by(self) -> WaitingOutput | None:
+        """The sink for which too much output waits, if there is one: no batch is read until it has caught up."""
+        config = self._history.config
+        bounds = Bounds(config.max_waiting_epochs, config.max_waiting_bytes)
+        return next((each for each in self.waiting if bounds.exceeded_by(each)), None)
+
+    def release(self) -> None:
+        """Start publishing the output of each sink that is neither at work nor waiting after a failure."""
+        due, now = self._store.due(), self._history.clock.now()
+        by_driver = self._choice.of_driver(due, self.schedule.busy, now)
+        stable = {uid: sink.stable for uid, sink in self._task_sinks.items() if uid not in by_driver}
+        for publication in self.schedule.begin(due, now, stable):
+            self._sinks.publish(publication, self._post_result)
+        self.for_tasks = tuple(self.schedule.for_tasks(due, now, stable))
+        self.waiting = summary(due, self.schedule)
+        self._loop.wake_at(self.schedule.wake_ms(now))
+
+    def _post_result(self, result: PublishResult) -> None:
+        """Called by the thread of a sink."""
+        self._results.put(result)
+        self._loop.post(lambda: self._on_result(self._results.get_nowait()))
+
+    def _on_result(self, result: PublishResult) -> None:
+        publication, error = result.publication, result.error
+        for outcome in result.outcomes:
+            self._statistics.commits[outcome.name] += 1
+        if error is None:
+            now = self._history.clock.now()
+            self.schedule.succeeded(publication.sink, now)
+            self._choice.succeeded(publication.sink)
+            parts = len(publication.committables)
+            self._statistics.sinks.committed(publication.sink, result.duration_ms, parts, now.wall_ms)
+            self._store.published(publication)
+            self.record()
+        elif result.taken:
+            self._store.published(Publication(publication.sink, result.taken))
+        if isinstance(error, CommitFailed):
+            self._choice.failed(publication.sink, self._history.clock.now())
+            self._offer_again(publication.sink, publication.last, str(error))
+        elif isinstance(error, OutputStopped):
+            self._stop(error)
+        elif error is not None:
+            raise error
+        self.release()
+
+    def on_published_by_tasks(self, published: Sequence[TaskPublished]) -> None:
+        for each in published:
+            sink = Uid(each.sink)
+            marks, taken = (
+                [CommittedMark(Lineage(m.lineage), sink, m.slot, EpochId(Term(m.term), m.number)) for m in some]
+                for some in (each.marks, each.taken)
+            )
+            self._store.ledger.confirm(taken)
+            epoch = max(mark.epoch for mark in marks)
+            self._statistics.commits.update(each.outcomes)
+            outcome = CommitOutcome[each.outcome]
+            if each.error is None:
+                now = self._history.clock.now()
+                self.schedule.succeeded(sink, now, by_tasks=True)
+                parts = sum(each.outcomes.values())
+                self._statistics.sinks.committed(sink, each.duration_ms, parts, now.wall_ms)
+                self._store.ledger.confirm(marks)
+            elif self._store.ledger.up_to(epoch).since(sink) is None:
+                continue  # The driver has published it meanwhile.
+            elif outcome.stops_the_job:
+                self._stop(
+                    OutputStopped(
+                        sink=sink, which=f"up to epoch {epoch}", epoch=epoch, outcome=outcome, error=each.error
+                    )
+                )
+            else:
+                self._offer_again(sink, epoch, each.error, by_tasks=True)
+        if published:
+            self.record()
+            self.release()
+
+    def _offer_again(self, sink: Uid, epoch: EpochId, error: str, *, by_tasks: bool = False) -> None:
+        now = self._history.clock.now()
+        again_ms = self.schedule.failed(sink, error, now, random.random(), by_tasks=by_tasks)
+        log.warning(
+            "sink %s did not accept its output up to epoch %s; it is retried in %.1f s: %s", sink, epoch,
+            (again_ms - now.monotonic_ms) / 1000, error,
+        )  # fmt: skip
+
+    def _stop(self, error: OutputStopped) -> None:
+        """Stop the job. The rows stay in the checkpoint that carries them, and no later ones of the sink may overtake them.
+
+        Repeating epochs does not help, so this replaces a failure that a restart would resolve. If another driver has taken over,
+        that is the reason: its output is in the target, and this driver's history does not know it. Raises `ClaimLost` then.
+        """
+        self._ownership.check_held()
+        log.error("%s", error)
+        self.schedule.refused(error.sink, str(error))
+        self._ownership.failure.set(error, over=(CheckpointsFailed,))
+        self.record()
+
+    def record(self) -> None:
+        """Record what is published, and complete the requests that wait for it."""
+        try:
+            self._history.perform(self._store.record())
+        except StorageError as error:
+            log.warning("storage did not accept the record of published output: %s", error)
+            self._loop.wake_at(self._history.clock.now().plus(_RECORD_AGAIN_MS))
+            return
+        due, newest = self._store.due(), self._store.due_epoch
+        waiting_sinks = set(due.waiting_sinks())
+        if newest is not None:
+            self.settled |= {uid: newest for uid in self._sinks.uids if uid not in waiting_sinks}
+            self._statistics.sinks.published_up_to(set(self._sinks.uids) - waiting_sinks, newest)
+        first = due.first()
+        ready = [each for each in self._awaited if first is None or first > each.epoch]
+        self._awaited = [each for each in self._awaited if each not in ready]
+        for each in ready:
+            with contextlib.suppress(InvalidStateError):
+                each.answer.set_result(each.result)
+        if isinstance(self._ownership.failure.error, OutputStopped):
+            # The output is not retried before the next start.
+            self.refuse(self._ownership.failure.error)
+            self._awaited.clear()
+
+    def await_published(self, answer: Future[Any], epoch: EpochId, result: CheckpointRef | None = None) -> None:
+        """Complete the request with `result` when all output up to `epoch` is published, and storage has the record of that."""
+        self._awaited.append(_AwaitedOutput(epoch, answer, result))
+
+    def refuse(self, error: BaseException) -> None:
+        """Fail all requests that wait for output. May be called by any thread."""
+        fail_all([each.answer for each in tuple(self._awaited)], error)
+
+    def newest_due(self) -> EpochId:
+        """Return the last epoch whose output may be published by now."""
+        return self._store.due().newest() or EpochId(Term(0), 0)
+
+    def sweep_targets(self, settled: Mapping[Uid, EpochId]) -> None:
+        """Let sinks remove what discarded attempts left in their targets. `settled` was known before the newest entry was
+        won: a start from that entry, or from a later one, publishes it again only if a checkpoint carries it."""
+        lineage = self._store.entry.lineage
+        waiting: dict[Uid, list[Committable]] = {uid: [] for uid in settled}
+        for each in self._store.unsettled() if settled else ():
+            if each.sink in settled and each.lineage == lineage and each.epoch <= settled[each.sink]:
+                waiting[each.sink].append(each)
+        for uid, epoch in settled.items():
+            self._sinks.sweep(Settled(lineage, uid, epoch, tuple(waiting[uid])))
+
+    def record_last_results(self) -> None:
+        """Record what sinks published while the loop was stopping. Its thread must have ended."""
+        taken: list[Publication] = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                result = self._results.get_nowait()
+                if result.error is None:
+                    taken.append(result.publication)
+        if not taken or isinstance(self._ownership.failure.error, ClaimLost):
+            return
+        for publication in taken:
+            self._store.published(publication)
+        try:
+            self._history.perform(self._store.record())
+        except StorageError as error:
+            log.warning("storage did not accept the record of published output; it will be published again: %s", error)
