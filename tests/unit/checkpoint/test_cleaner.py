@@ -22,6 +22,7 @@ from tests.unit.checkpoint.history_kit import (
 from tidegate.checkpoint.cleaner import Cleaner, CleaningSkipped
 from tidegate.checkpoint.contents import CheckpointContents
 from tidegate.checkpoint.entry import CheckpointRef
+from tidegate.checkpoint.layout import committed_record
 from tidegate.checkpoint.metadata.errors import MetadataDamaged
 from tidegate.checkpoint.pins import PinTooLate, place, remove
 from tidegate.checkpoint.shared import InFlight
@@ -42,6 +43,20 @@ def test_only_the_newest_are_retained_and_the_rest_is_deleted_after_the_entry() 
     assert a not in storage.objects
     assert {b, c} <= storage.objects.keys()
     assert [p for p in storage.objects if p.endswith("_metadata")] == ["job/chk-2/_metadata", "job/chk-3/_metadata"]
+
+
+@pytest.mark.feature("F33")
+def test_nothing_is_left_of_a_dropped_checkpoint_whose_output_was_published() -> None:
+    """Each checkpoint with output has a record. A run that goes on for months does not wait for a sweep."""
+    storage = PlainStorage()
+    one = owner(storage, "one")
+    ref = storage.run(one.publish(draft(one, 1, output=[committable(5)])))
+    assert isinstance(ref, CheckpointRef)
+    assert storage.run(release(one)) is True
+    assert committed_record(ref.metadata) in storage.objects
+    publish(storage, one, 2)
+    storage.run(Cleaner(one).clean(idle(3)))
+    assert [path for path in storage.objects if path.startswith("job/chk-1/")] == []
 
 
 def test_an_ex_owner_that_wakes_up_in_the_middle_of_a_sweep_harms_nobody() -> None:

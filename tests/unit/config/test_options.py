@@ -31,7 +31,7 @@ from tidegate.config.declared import ALL, autoscaler, checkpointing, pipeline, r
 from tidegate.config.docs import render
 from tidegate.config.file import shared_options
 from tidegate.config.measuring import read_measuring
-from tidegate.config.option import Option
+from tidegate.config.option import DURATION, Option
 from tidegate.config.restart_strategy import FOREVER, ExponentialDelay, FailureRate, FixedDelay, NoRestart
 from tidegate.config.user import FIELDS
 from tidegate.config.without_effect import WITHOUT_EFFECT, WithoutEffect
@@ -480,6 +480,13 @@ def test_each_setting_in_code_is_found_where_the_driver_looks_for_it() -> None:
     assert (paused.interval_ms, paused.min_pause_ms) == (1_000, 200)
     renamed = RecoveryConfig.of(read)
     assert (renamed.uids, renamed.renamed_fields) == ({"a": "b"}, {("b", "n"): {"x": "y"}})
+
+
+@pytest.mark.feature("D2")
+@pytest.mark.parametrize("name", [name for name, option in FIELDS.items() if option.kind is DURATION])
+def test_no_duration_in_code_is_a_number_without_a_unit(name: str) -> None:
+    with pytest.raises(OptionError, match=rf"Checkpointing\({name}=30\): 30 has no unit"):
+        Checkpointing(dir="d", **{name: 30})
 
 
 @pytest.mark.feature("E15", "I15", "I16", "I20")

@@ -24,7 +24,7 @@ from tidegate.testing.clock import at
 OTHER = TaskId(1, Slot(1))
 
 
-def checkpoint(*, epoch_ms: int, upload_ms: int, size: int = 4_100_000) -> CheckpointStats:
+def checkpoint(*, epoch_ms: int, upload_ms: int, size: int = 4_100_000, snapshot_ms: int = 0) -> CheckpointStats:
     """A checkpoint whose task acknowledges when its upload and the epoch in progress are over. Another task needs no time."""
     made = Coordinator(Cadence(None), [TASK, OTHER])
     made.epoch_finished(EPOCH, True, at(0))
@@ -33,7 +33,7 @@ def checkpoint(*, epoch_ms: int, upload_ms: int, size: int = 4_100_000) -> Check
     for task, took_ms, after_ms in ((OTHER, 0, 1), (TASK, upload_ms, epoch_ms)):
         ack = UploadAck(
             checkpoint_id=pending.id, task=task, state=None, new_files=(), state_size_bytes=80_200_000,
-            checkpointed_size_bytes=size, async_ms=took_ms,
+            checkpointed_size_bytes=size, async_ms=took_ms, sync_ms=snapshot_ms if task == TASK else 0,
         )  # fmt: skip
         made.acknowledge(ack, at(1_000 + after_ms))
     done = CheckpointRef(id=pending.id, term=Term(3), epoch=EPOCH, lineage=Lineage("l"), metadata="m", checksum="c")
@@ -53,6 +53,13 @@ def test_the_history_of_checkpoints_shows_how_long_each_task_was_held_up() -> No
     assert (slow.start_delay, quick.start_delay) == (14_600, 1)
     assert (slow.alignment.duration, slow.alignment.buffered) == (0, 0)  # There is no alignment.
     assert (held.summary.start_delay.min, held.summary.start_delay.max) == (1, 14_600)
+
+
+@pytest.mark.feature("K6")
+def test_the_three_parts_of_a_checkpoint_make_up_its_duration() -> None:
+    taken = checkpoint(epoch_ms=15_000, upload_ms=400, snapshot_ms=600)
+    (slow,) = (task for task in taken.tasks if task.task == TASK)
+    assert (slow.start_delay_ms, slow.sync_ms, slow.async_ms, slow.end_to_end_ms) == (14_000, 600, 400, 15_000)
 
 
 @pytest.mark.feature("K6", "K2")

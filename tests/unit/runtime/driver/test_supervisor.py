@@ -18,9 +18,11 @@ from tests.unit.runtime.driver.test_running_job import Runner, running
 from tidegate.checkpoint.log import ClaimLost
 from tidegate.config.choices import JobEnd
 from tidegate.config.restart_strategy import FailureRate, FixedDelay, NoRestart
+from tidegate.core.clock import Instant, MonotonicMs, WallMs
 from tidegate.core.errors import EpochFailed, GraphError, RestoreError
 from tidegate.core.ids import EpochId, Term, ordinal
-from tidegate.runtime.driver import supervisor
+from tidegate.runtime.driver import failure_response, supervisor
+from tidegate.runtime.driver.failure_response import FailureResponse
 from tidegate.runtime.driver.interrupts import interrupts_wait
 from tidegate.runtime.driver.running_job import Epochs
 from tidegate.runtime.driver.stop_request import StopRequest
@@ -95,6 +97,20 @@ def test_a_job_goes_back_to_its_checkpoint_as_often_as_its_strategy_says(monkeyp
     assert [attempt.rewinds_before for attempt in job.attempts] == list(range(restarts + 1))
     assert all(attempt.retired for attempt in job.attempts)
     assert time.monotonic() - started >= restarts * delay_s
+
+
+@pytest.mark.feature("H10")
+def test_failures_count_together_only_within_the_interval_whatever_the_wall_clock_says(monkeypatch):
+    now = Instant(MonotonicMs(0), WallMs(0))
+    monkeypatch.setattr(failure_response, "SYSTEM_CLOCK", SimpleNamespace(now=lambda: now))
+    response = FailureResponse(failing_job(FailureRate(1, 60_000, 0)), 10)
+    for at_ms in (5_000, 66_000, 127_000):
+        now = replace(now, monotonic_ms=MonotonicMs(at_ms))
+        response.await_restart(ConnectionError("away"))
+    now = Instant(MonotonicMs(130_000), WallMs(10_000_000))
+    with pytest.raises(ConnectionError):
+        response.await_restart(ConnectionError("away"))
+    assert [failure.restarted for failure in response.failures] == [True, True, True, False]
 
 
 def test_the_time_until_a_job_runs_again_counts_as_restarting(monkeypatch):
