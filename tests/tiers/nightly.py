@@ -63,6 +63,9 @@ PARTS = (
         "every property test with ten times the examples of CI, fresh ones every night",
         lambda size, _: _module("pytest", "-q", "-m", "hypothesis and not slow", "tests/unit", "tests/contract/state"),
     ),
+    NightlyPart(
+        "everything", "every test of CI, whatever has changed", lambda size, _: _module("tests.tiers", "ci", "--all")
+    ),
     NightlyPart("slow", "tests marked slow", lambda size, _: _module("pytest", "-q", "-m", "slow", "--timeout=3600")),
     NightlyPart(
         "simulation",

@@ -58,3 +58,9 @@ def test_every_part_has_a_command_at_any_size(tmp_path: Path):
     assert len({part.name for part in nightly.PARTS}) == len(nightly.PARTS)
     for part in nightly.PARTS:
         assert part.command(0.01, tmp_path / "none.json")[0] == sys.executable
+
+
+def test_every_test_of_ci_runs_at_night(tmp_path: Path):
+    """What a change does not reach takes turns, but a turn is lost when several commits land at once."""
+    commands = [part.command(1, tmp_path / "none.json")[1:] for part in nightly.PARTS]
+    assert ["-m", "tests.tiers", "ci", "--all"] in commands
