@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 import tidegate as tg
 from tests.browser import Browser, Page, PageRequest
 from tests.integration.inputs import stream
 from tests.servers.flink_dashboard import FlinkDashboard, pages
+from tests.waiting import eventually
 from tidegate.control.rest import application
 from tidegate.control.service import JobService
 
@@ -46,10 +45,7 @@ def running(spark, tmp_path):
         checkpoint=tg.Checkpointing(dir=str(tmp_path / "c"), interval="100 ms"),
         options={"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.attempts": 3},
     )
-    until = time.monotonic() + 150
-    while not is_well_again(run):
-        assert time.monotonic() < until
-        time.sleep(0.1)
+    eventually(lambda: is_well_again(run), "the job runs again", timeout_s=150, pause_s=0.1)
     yield run
     run.cancel()
 

@@ -9,6 +9,7 @@ import pytest
 
 import tidegate as tg
 from tests.integration.inputs import stream, write_batches
+from tests.waiting import eventually
 
 SCHEMA = "k string, v int, ts timestamp"
 RESULT = [("a", 0, 10, 6), ("a", 10, 20, 9), ("a", 90, 100, 7), ("b", 0, 10, 3), ("b", 90, 100, 1)]
@@ -70,10 +71,7 @@ def test_a_stop_with_drain_closes_every_window_before_its_savepoint(spark, tmp_p
         spark, checkpoint=tg.Checkpointing(dir=str(tmp_path / "ckpt"), interval="1 h")
     )
     try:
-        latest = time.monotonic() + 60
-        while sum(report.rows_in for report in run.reports) < 7:
-            assert time.monotonic() < latest, "the rows were not read"
-            time.sleep(0.05)
+        eventually(lambda: sum(report.rows_in for report in run.reports) >= 7, "the rows are read")
         path = run.stop_with_savepoint(str(tmp_path / "savepoints"), drain=True)
     finally:
         if not run.has_ended:

@@ -22,6 +22,7 @@ from tests.servers.proxy import (
     Throttle,
 )
 from tests.servers.seaweedfs import S3Address
+from tests.waiting import eventually
 from tidegate.storage import (
     Lost,
     ObjectMissing,
@@ -75,16 +76,17 @@ def test_a_writer_that_can_read_nothing_back_stops(s3_through_proxy: OpenS3, s3_
 def test_a_write_given_up_in_doubt_may_come_late_and_is_still_ours(
     s3_through_proxy: OpenS3, s3_proxy: FaultyProxy
 ) -> None:
-    hasty = s3_through_proxy(Patience(attempts=1), client_options={"timeout": "300ms"})
+    hasty, patient = s3_through_proxy(Patience(attempts=1), client_options={"timeout": "300ms"}), s3_through_proxy()
     nonce = new_nonce()
-    s3_proxy.script(Rule(Delay(0.8), method="PUT"))
+    # Long enough for a loaded machine to see that it has not come yet.
+    s3_proxy.script(Rule(Delay(3), method="PUT"))
     with pytest.raises(OutcomeUnknown):
         hasty.create("log/1", nonce.encode(), nonce)
     with pytest.raises(ObjectMissing):
-        hasty.get("log/1")
-    time.sleep(1.0)
-    assert hasty.get("log/1") == nonce.encode()
-    assert hasty.create("log/1", nonce.encode(), nonce) == Won()
+        patient.get("log/1")
+    eventually(patient.list, "the write has come")
+    assert patient.get("log/1") == nonce.encode()
+    assert patient.create("log/1", nonce.encode(), nonce) == Won()
 
 
 def test_a_cut_upload_is_never_seen(s3_through_proxy: OpenS3, s3_proxy: FaultyProxy) -> None:

@@ -23,7 +23,7 @@ class MeetingStorage(LocalStorage):
         self.refused = ""
 
     def delete(self, paths: Iterable[str]) -> None:
-        self._barrier.wait(10)
+        self._barrier.wait(60)
         names = list(paths)
         if self.refused in names:
             raise StorageUnavailable(self.url, self.refused, "refused")

@@ -22,7 +22,7 @@ def test_a_few_are_read_at_the_same_time_and_no_more():
         with lock:
             now += 1
             most = max(most, now)
-        together.wait(10)
+        together.wait(60)
         with lock:
             now -= 1
         return b""

@@ -98,7 +98,7 @@ def test_nobody_there_and_nobody_of_that_name(server: RestServer) -> None:
 
 
 class Slow(Pretended):
-    """Its savepoints complete when the test says so, or after two seconds."""
+    """Its savepoints complete when the test says so, or after a minute."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class Slow(Pretended):
         return _in_thread(lambda: self.stop_with_savepoint(target, drain=False, format=format), "savepoint")
 
     def stop_with_savepoint(self, target: str | None, *, drain: bool, format: str) -> str:
-        self.may_complete.wait(2)
+        self.may_complete.wait(60)
         return super().stop_with_savepoint(target, drain=drain, format=format)
 
 

@@ -269,7 +269,7 @@ def test_on_a_terminal_it_stays_until_q_is_pressed(server: HTTPServer) -> None:
         with contextlib.suppress(OSError):  # The terminal is closed with its program.
             while os.read(ours, 65_536):
                 pass
-        assert top.wait(10) == 0
+        assert top.wait(60) == 0
     finally:
         top.kill()
         os.close(ours)

@@ -26,8 +26,8 @@ class Slow(LocalStorage):
         self.both = threading.Barrier(2)
 
     def get(self, path: str) -> bytes:
-        self.both.wait(10)
-        self.both.wait(10)
+        self.both.wait(60)
+        self.both.wait(60)
         return super().get(path)
 
 

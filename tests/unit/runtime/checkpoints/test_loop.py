@@ -659,7 +659,7 @@ def test_a_checkpoint_expires_although_nothing_happens_at_that_time(place: Place
         for number in range(epochs):
             place.follow_on(loop, 1_000 + number)
         with pytest.raises(EpochFailed, match="expired before completing"):
-            asked.result(20)
+            asked.result(60)
 
 
 class TakenWhileRead(deque[EpochSnapshot]):
@@ -704,7 +704,7 @@ def test_epochs_report_and_continue_while_a_checkpoint_is_being_published(place:
     def hold(point: str, **context: object) -> None:
         if point == "publish.1-metadata":
             entered.set()
-            may_go_on.wait(10)
+            may_go_on.wait(60)
 
     with place.run() as loop:
         faults.arm(hold)
@@ -924,7 +924,7 @@ def test_a_start_that_fails_after_its_claim_stops_showing_life(place: Place, mon
     with pytest.raises(StorageUnavailable), place.run("next", place.newest()):
         pass
     for thread in set(threading.enumerate()) - before:
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive(), thread.name
 
 

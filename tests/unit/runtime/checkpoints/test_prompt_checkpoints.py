@@ -240,7 +240,7 @@ def test_an_unknown_outcome_of_a_publication_ends_the_term(driver: Driver) -> No
     driver.clock.advance(300)
     with pytest.raises(OutcomeUnknown):
         driver.settle()
-    assert driver.loop.failed.wait(10)
+    assert driver.loop.failed.wait(60)
     assert isinstance(driver.loop.broken, OutcomeUnknown)
     driver.owned.store.entry = replace(driver.owned.store.entry, outcome=RunOutcome.FAILED)
 

@@ -123,7 +123,7 @@ def test_timers_that_are_due_wait_until_all_available_rows_are_read(tmp_path: Pa
     trigger.available_now = False
     eventually(lambda: attempt.runner.epoch != before)
     job.stop.asked.set()
-    pacing.join(10)
+    pacing.join(60)
 
 
 @pytest.mark.parametrize("checkpointed", [True, False])

@@ -66,7 +66,7 @@ def test_a_checkpoint_that_takes_longer_than_the_timeout_is_abandoned(tmp_path: 
         driver.pass_time(1)
         assert (driver.pending, driver.orders()) == ([], ())
         with pytest.raises(EpochFailed, match="expired before completing"):
-            asked.result(10)
+            asked.result(60)
 
 
 @pytest.mark.feature("D6", "D12", "D13", "K11")

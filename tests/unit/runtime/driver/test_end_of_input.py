@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -63,9 +62,7 @@ def test_a_job_ends_when_the_output_of_its_last_checkpoint_is_committed_and_not_
         epochs = [job.epoch("out"), job.epoch("out")]
         ending = threading.Thread(target=supervisor_of(job)._conclude)
         ending.start()
-        latest = time.monotonic() + 10
-        while not target.calls and time.monotonic() < latest:
-            time.sleep(0.01)
+        eventually(lambda: target.calls, "a commit is tried")
         ending.join(0.3)
         assert (ending.is_alive(), target.published) == (True, [])
         target.open.set()

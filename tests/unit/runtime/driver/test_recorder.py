@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -64,7 +63,7 @@ def test_a_failure_is_recorded_at_once(storage: Storage) -> None:
     run.now = replace(run.now, failures=(failure,))
     eventually(lambda: run.stored().failures == (failure,))
     run.ended.set()
-    run.recorder.join(5)
+    run.recorder.join(60)
 
 
 def test_a_recorder_that_cannot_tell_what_is_new_goes_on(storage: Storage) -> None:
@@ -76,14 +75,14 @@ def test_a_recorder_that_cannot_tell_what_is_new_goes_on(storage: Storage) -> No
     run.now = replace(run.now, status="FAILING")
     eventually(lambda: run.stored().status == "FAILING")
     run.ended.set()
-    run.recorder.join(5)
+    run.recorder.join(60)
 
 
 def test_the_last_record_is_that_of_the_end(storage: Storage) -> None:
     run = Recorded(storage)
     run.now = replace(run.now, status="FAILED", ended_ms=9_999)
     run.ended.set()
-    run.recorder.join(5)
+    run.recorder.join(60)
     assert (run.stored().status, run.stored().ended_ms) == ("FAILED", 9_999)
 
 
@@ -93,20 +92,21 @@ def test_a_job_survives_storage_that_refuses_its_record(
     """The log says it once, and the next record that storage accepts is whole."""
     from tidegate.storage import StorageError
 
-    real = type(storage).put
+    real, refused = type(storage).put, []
 
     def refuse(self: Storage, path: str, data: bytes) -> None:
+        refused.append(path)
         raise StorageError(self.url, path, "read-only file system")
 
     monkeypatch.setattr(type(storage), "put", refuse)
     run = Recorded(storage)
-    for status in ("RESTARTING", "RUNNING", "RESTARTING"):
+    for number, status in enumerate(("RESTARTING", "RUNNING", "RESTARTING"), 1):
         run.now = replace(run.now, status=status)
-        time.sleep(0.6)
+        eventually(lambda wanted=number: len(refused) >= wanted, "the record of this status is refused")
     monkeypatch.setattr(type(storage), "put", real)
     run.now = replace(run.now, status="FINISHED")
     run.ended.set()
-    run.recorder.join(5)
+    run.recorder.join(60)
     assert run.stored().status == "FINISHED"
     assert caplog.text.count("record of the run could not be written") == 1
 
@@ -127,7 +127,7 @@ def test_records_of_a_driver_that_claims_its_job_again_and_again_are_removed_whi
     run.now = replace(run.now, term=Term(recorder.KEPT + 30), status="RESTARTING")
     eventually(lambda: len(recorded_terms(storage, LAYOUT)) == recorder.KEPT)
     run.ended.set()
-    run.recorder.join(5)
+    run.recorder.join(60)
 
 
 def test_clean_up_does_not_touch_records() -> None:

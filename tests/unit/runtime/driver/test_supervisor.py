@@ -90,7 +90,7 @@ def test_a_job_goes_back_to_its_checkpoint_as_often_as_its_strategy_says(monkeyp
     job, started = failing_job(strategy), time.monotonic()
     run = Supervisor(job, 10)
     run.start()
-    assert run.ended.wait(10)
+    assert run.ended.wait(60)
     assert isinstance(run.outcome, ConnectionError)
     assert job.loop.end is JobEnd.FAILED, "the end is recorded"
     assert [failure.restarted for failure in run.failures] == [True] * restarts + [False]
@@ -118,7 +118,7 @@ def test_the_time_until_a_job_runs_again_counts_as_restarting(monkeypatch):
     job = failing_job(FixedDelay(1, 300))
     run = Supervisor(job, 10)
     run.start()
-    assert run.ended.wait(10)
+    assert run.ended.wait(60)
     assert job.metrics.statuses.total_ms()["RESTARTING"] >= 300
     assert set(job.metrics.statuses.current_ms().values()) == {0}
 
@@ -136,7 +136,7 @@ def test_a_job_that_is_asked_to_stop_just_before_it_starts_again_does_not_start_
 
     monkeypatch.setattr(run, "_begin", begin_late)
     run.start()
-    assert run.ended.wait(10)
+    assert run.ended.wait(60)
     assert len(job.attempts) == 1
     assert isinstance(run.outcome, ConnectionError)
 
@@ -329,7 +329,7 @@ def test_a_reader_that_is_late_costs_neither_a_restart_of_the_job_nor_a_failure(
     job.graceful_end = JobEnd.SUSPENDED
     run = Supervisor(job, 10)
     run.start()
-    assert run.ended.wait(10)
+    assert run.ended.wait(60)
     assert (run.outcome, list(run.failures), len(job.attempts), job.loop.rewinds) == (None, [], 1, 0)
 
 
@@ -340,7 +340,7 @@ def test_a_reader_that_is_late_for_too_long_is_a_failure_that_names_the_option(m
     job.settings = SimpleNamespace(slot_timeout_ms=300_000)
     run = Supervisor(job, 10)
     run.start()
-    assert run.ended.wait(10)
+    assert run.ended.wait(60)
     assert isinstance(run.outcome, EpochFailed)
     assert "For 5 min (slot.request.timeout)" in str(run.outcome)
     assert [failure.kind for failure in run.failures] == ["epoch_failed"]
@@ -362,7 +362,7 @@ def test_a_woken_driver_reports_that_its_claim_is_lost_whatever_it_stumbles_over
     job.loop.leave = lambda: None
     run = Supervisor(job, 10)
     run.start()
-    assert run.ended.wait(10)
+    assert run.ended.wait(60)
     assert run.outcome is lost
     assert [(failure.kind, failure.restarted) for failure in run.failures] == [("claim_lost", False)]
 
@@ -375,5 +375,5 @@ def test_a_claim_of_this_driver_after_its_term_broke_does_not_count_as_lost(monk
     job.loop.ownership = SimpleNamespace(claim_lost=lambda: ClaimLost(1, SimpleNamespace(owner="me", term=2)))
     run = Supervisor(job, 10)
     run.start()
-    assert run.ended.wait(10)
+    assert run.ended.wait(60)
     assert isinstance(run.outcome, ConnectionError)

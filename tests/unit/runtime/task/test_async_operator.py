@@ -419,12 +419,12 @@ def test_a_call_that_blocks_the_loop_does_not_block_the_end_of_a_failed_attempt(
     loop = CallLoop()
     made = Running(Blocks(), loop)
     made.operator.accept([(1,)])
-    assert Blocks.begun.wait(10)
+    assert Blocks.begun.wait(60)
     made.operator.abort()
     loop.close()
     assert "blocks the event loop" in caplog.text
     Blocks.gate.set()
-    loop._thread.join(10)
+    loop._thread.join(60)
     assert not loop._thread.is_alive(), "it ends when the call lets it"
 
 
@@ -442,4 +442,4 @@ def test_a_loop_does_not_wait_for_a_blocking_call_that_was_given_up() -> None:
     loop.close()
     took_s = time.monotonic() - began
     let_go.set()
-    assert took_s < 5
+    assert took_s < 20

@@ -139,7 +139,7 @@ def test_an_attempt_that_spark_abandons_ends_its_calls(tmp_path, before):
         flat = flat_rows(edge, [row], 5)
         HANGING.clear()
         yield pa.RecordBatch.from_arrays([pa.array([row], own)], names=["s0"]) if before else flat
-        assert HANGING.wait(10)
+        assert HANGING.wait(60)
         raise GeneratorExit
 
     run = task.run_source_stage if before else task.run_level
