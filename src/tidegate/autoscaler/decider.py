@@ -37,7 +37,8 @@ class ScalingDecider:
     """Sees the samples of one job in their order. `max_parallelism` is the number of key groups."""
 
     def __init__(self, config: AutoscalerConfig, max_parallelism: int) -> None:
-        self._config, self._key_groups = config, max_parallelism
+        self._config = config
+        self._key_groups = max_parallelism
         self._window: list[EpochSample] = []
         self._last: EpochSample | None = None
         self._before: EpochSample | None = None

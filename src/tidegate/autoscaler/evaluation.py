@@ -99,9 +99,13 @@ class Evaluation:
 
 
 def evaluate(
-    samples: Sequence[EpochSample], config: AutoscalerConfig, *, restart_ms: int, before: EpochSample | None = None,
+    samples: Sequence[EpochSample],
+    config: AutoscalerConfig,
+    *,
+    restart_ms: int,
+    before: EpochSample | None = None,
     row_limit: int | None = None,
-) -> Evaluation | None:  # fmt: skip
+) -> Evaluation | None:
     """Evaluate the samples of a window. None if no task measured its time. `before`: the sample before them, if there is one.
     `row_limit`: how many rows an epoch reads at most, if that is limited."""
     first, last = samples[0], samples[-1]

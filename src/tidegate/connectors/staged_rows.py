@@ -35,7 +35,8 @@ class RowStager:
     """A `SinkWriter` that only stages."""
 
     def __init__(self, context: WriterContext, chunk_bytes: int = CHUNK_BYTES) -> None:
-        self._staging, self._chunk_bytes = context.staging, chunk_bytes
+        self._staging = context.staging
+        self._chunk_bytes = chunk_bytes
         self._batches: list[pa.RecordBatch] = []
         self._size_bytes = 0
         self._tokens: list[str] = []
@@ -67,7 +68,8 @@ class RowStager:
             for batch in self._batches:
                 stream.write_batch(batch)
         self._tokens.append(self._staging.put(out.getvalue().to_pybytes()))
-        self._batches, self._size_bytes = [], 0
+        self._batches = []
+        self._size_bytes = 0
 
 
 def read_batches(request: Committable, context: CommitterContext) -> Iterator[pa.RecordBatch]:

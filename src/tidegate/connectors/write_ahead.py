@@ -91,7 +91,8 @@ class WriteAheadSink:
 
 class WriteAheadCommitter:
     def __init__(self, sink: WriteAheadSink, context: CommitterContext) -> None:
-        self._sink, self._context = sink, context
+        self._sink = sink
+        self._context = context
         self.keeps_markers = sink.idempotent
 
     def commit(self, requests: Sequence[Committable]) -> None:

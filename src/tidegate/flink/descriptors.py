@@ -83,7 +83,8 @@ class MapStateDescriptor(StateDescriptor):
 
     def __init__(self, name: str, key_type_info: TypeInformation, value_type_info: TypeInformation) -> None:
         super().__init__(name, key_type_info, value_type_info)
-        self._key, self._value = key_type_info, value_type_info
+        self._key = key_type_info
+        self._value = value_type_info
 
     def _declaration(self) -> Declaration:
         return MapState(self._key.stored, self._value.stored, ttl=self._ttl)
@@ -116,7 +117,8 @@ class ReducingStateDescriptor(StateDescriptor):
 class AggregatingStateDescriptor(StateDescriptor):
     def __init__(self, name: str, agg_function: object, state_type_info: TypeInformation) -> None:
         super().__init__(name, state_type_info)
-        self._accumulator, self._function = state_type_info, agg_function
+        self._accumulator = state_type_info
+        self._function = agg_function
 
     def _declaration(self) -> Declaration:
         function: Any = self._function

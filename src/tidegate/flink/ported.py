@@ -78,11 +78,15 @@ class PortedProcess(PortedFunctionState):
     """A function of one keyed stream. `call` returns what the function emits for a row."""
 
     def __init__(
-        self, function: Any, descriptors: Mapping[str, StateDescriptor], has_timers: bool,
+        self,
+        function: Any,
+        descriptors: Mapping[str, StateDescriptor],
+        has_timers: bool,
         call: Callable[[Any, Any, Any], Iterable[Any] | None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(function, descriptors)
-        self._has_timers, self._call = has_timers, call
+        self._has_timers = has_timers
+        self._call = call
 
     def states(self) -> tuple[StateSpec, ...]:
         return (*self.asked_states(), *((TIMERS,) if self._has_timers else ()))
@@ -118,7 +122,8 @@ class BroadcastStates:
     """A context with `get_broadcast_state`."""
 
     def __init__(self, ctx: Any, states: Mapping[str, Any]) -> None:
-        self._ctx, self._states = ctx, states
+        self._ctx = ctx
+        self._states = states
 
     def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> Any:
         found = self._states.get(state_descriptor.get_name())
@@ -138,11 +143,15 @@ class PortedBroadcast(PortedFunctionState):
     """A function of a keyed and a broadcast stream."""
 
     def __init__(
-        self, function: Any, descriptors: Mapping[str, StateDescriptor], has_timers: bool,
+        self,
+        function: Any,
+        descriptors: Mapping[str, StateDescriptor],
+        has_timers: bool,
         broadcast: Mapping[str, MapStateDescriptor],
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(function, descriptors)
-        self._has_timers, self._broadcast = has_timers, broadcast
+        self._has_timers = has_timers
+        self._broadcast = broadcast
         self._shared: dict[str, Any] = {}
 
     def states(self) -> tuple[StateSpec, ...]:
@@ -172,9 +181,11 @@ class PortedWindow(PortedFunctionState, ProcessWindowFunction[Any, Any, Any]):
     """A function of windows. `call` returns what it emits for one."""
 
     def __init__(
-        self, function: Any, descriptors: Mapping[str, StateDescriptor],
+        self,
+        function: Any,
+        descriptors: Mapping[str, StateDescriptor],
         call: Callable[[Any, Any, Any, Any], Iterable[Any] | None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(function, descriptors)
         self._call = call
 

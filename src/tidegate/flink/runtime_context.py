@@ -116,7 +116,8 @@ class StateOfNoKey:
     """The state that `open` receives when the job is declared."""
 
     def __init__(self, function: str, name: str) -> None:
-        self._function, self._name = function, name
+        self._function = function
+        self._name = name
 
     def __getattr__(self, method: str) -> NoReturn:
         if method.startswith("__"):
@@ -134,7 +135,9 @@ class TaskContext(FlinkRuntimeContext):
         self, function: str, context: Any, descriptors: Mapping[str, StateDescriptor], accessors: Mapping[str, Any]
     ) -> None:
         super().__init__(function)
-        self._context, self._descriptors, self._accessors = context, descriptors, accessors
+        self._context = context
+        self._descriptors = descriptors
+        self._accessors = accessors
 
     def _state(self, descriptor: StateDescriptor) -> Any:
         declared = self._descriptors.get(descriptor.name)

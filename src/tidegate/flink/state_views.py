@@ -12,7 +12,9 @@ class ConvertedValue:
     """A value whose type is converted."""
 
     def __init__(self, accessor: Any, type: TypeInformation) -> None:
-        self._accessor, self._to, self._from = accessor, type.to_stored or _same, type.from_stored or _same
+        self._accessor = accessor
+        self._to = type.to_stored or _same
+        self._from = type.from_stored or _same
         self.clear: Callable[[], None] = accessor.clear
 
     def value(self) -> Any:
@@ -27,7 +29,9 @@ class ConvertedList:
     """A list whose elements are converted."""
 
     def __init__(self, accessor: Any, element: TypeInformation) -> None:
-        self._accessor, self._to, self._from = accessor, element.to_stored or _same, element.from_stored or _same
+        self._accessor = accessor
+        self._to = element.to_stored or _same
+        self._from = element.from_stored or _same
         self.clear: Callable[[], None] = accessor.clear
 
     def get(self) -> Iterator[Any]:
@@ -50,8 +54,10 @@ class ConvertedMap:
 
     def __init__(self, accessor: Any, key: TypeInformation, value: TypeInformation) -> None:
         self._accessor = accessor
-        self._key_to, self._key_from = key.to_stored or _same, key.from_stored or _same
-        self._to, self._from = value.to_stored or _same, value.from_stored or _same
+        self._key_to = key.to_stored or _same
+        self._key_from = key.from_stored or _same
+        self._to = value.to_stored or _same
+        self._from = value.from_stored or _same
         self.clear: Callable[[], None] = accessor.clear
         self.is_empty: Callable[[], bool] = accessor.is_empty
 
@@ -88,7 +94,9 @@ class ConvertedAppend:
     """Added values whose combination is stored; `add` takes what the function takes."""
 
     def __init__(self, accessor: Any, add: Callable[[Any], Any], get: Callable[[Any], Any]) -> None:
-        self._accessor, self._add, self._get = accessor, add, get
+        self._accessor = accessor
+        self._add = add
+        self._get = get
         self.clear: Callable[[], None] = accessor.clear
 
     def get(self) -> Any:
@@ -103,7 +111,9 @@ class ConvertedReduce:
     """Combines stored values."""
 
     def __init__(self, reduce: Callable[[Any, Any], Any], type: TypeInformation) -> None:
-        self._reduce, self._to, self._from = reduce, type.to_stored or _same, type.from_stored or _same
+        self._reduce = reduce
+        self._to = type.to_stored or _same
+        self._from = type.from_stored or _same
 
     def reduce(self, a: Any, b: Any) -> Any:
         return self._to(self._reduce(self._from(a), self._from(b)))
@@ -114,7 +124,8 @@ class ConvertedAggregate:
 
     def __init__(self, function: Any, accumulator: TypeInformation) -> None:
         self._function = function
-        self._to, self._from = accumulator.to_stored or _same, accumulator.from_stored or _same
+        self._to = accumulator.to_stored or _same
+        self._from = accumulator.from_stored or _same
 
     def create_accumulator(self) -> Any:
         return self._to(self._function.create_accumulator())

@@ -76,9 +76,14 @@ def declared_with(metadata: CheckpointMetadata, additions: Sequence[Addition]) -
         if any(state.name == one.state for state in known_as.states):
             raise ChangeRefused(f"The state {one.state!r} of {one.uid!r} was given twice.")
         info = StateInfo(
-            name=one.state, id=numbers[uid, one.state], kind=one.kind, value=one.value, map_key=one.map_key,
-            namespace={"type": "window"} if one.windowed else None, distribution=one.distribution,
-        )  # fmt: skip
+            name=one.state,
+            id=numbers[uid, one.state],
+            kind=one.kind,
+            value=one.value,
+            map_key=one.map_key,
+            namespace={"type": "window"} if one.windowed else None,
+            distribution=one.distribution,
+        )
         operators[uid] = replace(known_as, states=(*known_as.states, info))
     listed = tuple(StateNumber(uid, name, id) for (uid, name), id in numbers.items())
     return replace(metadata, operators=tuple(operators.values()), state_numbers=listed)

@@ -23,7 +23,9 @@ class CanonicalTask:
     """The tables of one task. Files are fetched and verified whole, one at a time."""
 
     def __init__(self, storage: Storage, root: str, task: TaskState) -> None:
-        self._storage, self._root, self._task = storage, root, task
+        self._storage = storage
+        self._root = root
+        self._task = task
         self._operator_state: dict[int, dict[bytes, bytes]] = {}
 
     def entries(self, layout: StateLayout, key_groups: tuple[int, int]) -> Iterator[StateEntry]:
@@ -91,7 +93,7 @@ class CanonicalTask:
 
 def canonical_entries(
     storage: Storage, root: str, task: TaskState, key_groups: tuple[int, int], states: Collection[int], epoch: EpochId
-) -> Iterator[ByteEntry]:  # fmt: skip
+) -> Iterator[ByteEntry]:
     """Yield the share of `task`, a task of a canonical savepoint below `root`, that a restoring task writes to its store.
 
     For a `KeyedShare`, `key_groups` and `states` are the share's. `epoch` is the savepoint's: list segments that the

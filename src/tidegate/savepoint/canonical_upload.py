@@ -40,9 +40,15 @@ class CanonicalUpload(VersionUpload):
     """
 
     def __init__(
-        self, storage: Storage, layout: JobLayout, directory: Path, task: TaskId, term: Term, order: UploadOrder,
+        self,
+        storage: Storage,
+        layout: JobLayout,
+        directory: Path,
+        task: TaskId,
+        term: Term,
+        order: UploadOrder,
         backend: StateBackend,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(storage, layout, directory, task, term, order)
         self._backend = backend
 
@@ -52,9 +58,7 @@ class CanonicalUpload(VersionUpload):
         assert order.tables is not None
         place = self._folder / "tables"
         shutil.rmtree(place, ignore_errors=True)
-        shutil.copytree(
-            version_path(self._directory, version), version_path(place, version), copy_function=os.link
-        )  # fmt: skip
+        shutil.copytree(version_path(self._directory, version), version_path(place, version), copy_function=os.link)
         reach("tables.1-linked", of=self._task, checkpoint=order.checkpoint_id)
         mark = f"{version.epoch.term}-{version.epoch.number}-{version.attempt}"
         writer = CanonicalWriter(

@@ -44,13 +44,24 @@ class CanonicalWriter:
     """
 
     def __init__(
-        self, storage: Storage, root: str, task: TaskId, key_groups: tuple[int, int], version: VersionId, savepoint_id: int,
+        self,
+        storage: Storage,
+        root: str,
+        task: TaskId,
+        key_groups: tuple[int, int],
+        version: VersionId,
+        savepoint_id: int,
         mark: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`mark` is the suffix of file names. Without it, names are unique to this writer; with it, a repeated write
         replaces the files."""
-        self._storage, self._root, self._task, self._mark = storage, root, task, mark or unique_name()[:12]
-        self._key_groups, self._version, self._id = key_groups, version, savepoint_id
+        self._storage = storage
+        self._root = root
+        self._task = task
+        self._mark = mark or unique_name()[:12]
+        self._key_groups = key_groups
+        self._version = version
+        self._id = savepoint_id
         self._open: dict[int, _Table] = {}
         self._files: list[StateFile] = []
         self._elements: dict[int, int] = {}

@@ -311,9 +311,12 @@ def _source(uid: Uid, had: bool, has: bool) -> StateVerdict:
 
 def _dropped(uid: Uid, state: str | None, reason: str) -> StateVerdict:
     return StateVerdict(
-        uid=uid, state=state, outcome=VerdictKind.DROPPED, reason=reason,
+        uid=uid,
+        state=state,
+        outcome=VerdictKind.DROPPED,
+        reason=reason,
         advice="Give it back its old uid or name, map the uid, or allow it to be dropped (-n, --allow-non-restored-state).",
-    )  # fmt: skip
+    )
 
 
 def conversions(snapshot: CheckpointMetadata, job: JobNow) -> Mapping[tuple[str, str], NewType]:

@@ -52,9 +52,13 @@ class Copied:
 
 
 def copy_snapshot(
-    snapshot: StoredSnapshot, target: Storage, format: str = CANONICAL, changes: Changes | None = None,
-    progress: Progress = ignore_progress, additions: Sequence[Addition] = (),
-) -> Copied:  # fmt: skip
+    snapshot: StoredSnapshot,
+    target: Storage,
+    format: str = CANONICAL,
+    changes: Changes | None = None,
+    progress: Progress = ignore_progress,
+    additions: Sequence[Addition] = (),
+) -> Copied:
     """Write a savepoint into the empty directory `target`.
 
     1. Pin the checkpoint, if a job owns it, so that none of it is deleted meanwhile.

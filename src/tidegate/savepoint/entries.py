@@ -105,7 +105,9 @@ class StateLayout:
                 f"State {state.name!r} of {operator.uid!r} is of kind {state.kind!r}, which this tidegate does not know. "
                 "Read it with the tidegate that wrote it, or a later one."
             )
-        self.uid, self.info, self.shape = operator.uid, state, shape
+        self.uid = operator.uid
+        self.info = state
+        self.shape = shape
         self.keyed = state.distribution is Distribution.KEYED
         self.key_types = key_types(operator) if self.keyed else ()
         self.keys = KeyCodec(self.key_types or (DataType("string"),))
@@ -268,7 +270,8 @@ class ListElementReader:
 
     def __init__(self, layout: StateLayout) -> None:
         self._layout = layout
-        self._before, self._position = b"", 0
+        self._before = b""
+        self._position = 0
 
     def of(self, entries: Iterable[ByteEntry]) -> Iterator[StateEntry]:
         layout = self._layout
@@ -276,7 +279,8 @@ class ListElementReader:
             group, _, key, namespace, rest = split_entry_key(raw_key, layout.keys)
             of, stamp = raw_key[: -len(rest)], stamp_of(raw)
             if of != self._before:
-                self._before, self._position = of, 0
+                self._before = of
+                self._position = 0
             for value in layout.values.decode(unstamped(raw)):
                 yield StateEntry(
                     uid=layout.uid,

@@ -25,9 +25,14 @@ def below(root: str, path: str) -> str:
 
 
 def copy_files(
-    source: Storage, root: str, files: Iterable[StateFile], target: Storage, folder: str, savepoint_id: int,
+    source: Storage,
+    root: str,
+    files: Iterable[StateFile],
+    target: Storage,
+    folder: str,
+    savepoint_id: int,
     progress: Progress = ignore_progress,
-) -> FileList:  # fmt: skip
+) -> FileList:
     """Copy files to `folder` of the target, named as in their version. Return the list with their new names.
 
     A crash leaves files that no metadata names. Raises CorruptFile if a file differs from what was written.

@@ -31,7 +31,10 @@ class QuickColumns:
     """Columns by name, without those that are the same for all entries (`operator`, `namespace`, …)."""
 
     def __init__(self, layout: StateLayout, key: Any, value: ArrowForm, map_key: ArrowForm | None) -> None:
-        self._layout, self._key, self._value, self._map_key = layout, key, value, map_key
+        self._layout = layout
+        self._key = key
+        self._value = value
+        self._map_key = map_key
         self._element = schema_codec(layout.value)
         self.serves = layout.keyed and layout.shape in (Shape.VALUE, Shape.MAP)
         one = len(layout.key_types) == 1 and layout.shape is Shape.VALUE

@@ -46,9 +46,7 @@ class SnapshotReader:
         self._scratch = Path(tempfile.mkdtemp(prefix="tidegate-read-", dir=scratch))
         self._open: dict[TaskId, StateStore | CanonicalTask] = {}
 
-    def entries(
-        self, uid: str, state: str, key_groups: tuple[int, int] | None = None
-    ) -> Iterator[StateEntry]:  # fmt: skip
+    def entries(self, uid: str, state: str, key_groups: tuple[int, int] | None = None) -> Iterator[StateEntry]:
         """Yield all entries of a state, ordered by key group and, within it, by key; or those of a range of key groups."""
         layout = self.snapshot.layout(uid, state)
         if not layout.keyed:

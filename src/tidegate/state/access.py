@@ -70,9 +70,15 @@ class _Keyed:
     _live: dict[Any, Any]
 
     def __init__(
-        self, scope: KeyScope, store: StateStore, state_id: int, keys: KeyCodec, codec: Codec, expiry: Expiry | None,
+        self,
+        scope: KeyScope,
+        store: StateStore,
+        state_id: int,
+        keys: KeyCodec,
+        codec: Codec,
+        expiry: Expiry | None,
         copied: Callable[[Any], Any] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._scope = scope
         self._store = store
         self._id = state_id
@@ -143,12 +149,15 @@ class ValueAccessor(_Keyed):
         self, scope: KeyScope, store: StateStore, state_id: int, keys: KeyCodec, spec: StateSpec, expiry: Expiry | None
     ) -> None:
         super().__init__(scope, store, state_id, keys, codec_of(spec.value), expiry)
-        self._default, self._type = spec.default, spec.value
+        self._default = spec.default
+        self._type = spec.value
         self._fresh_default = not isinstance(spec.default, IMMUTABLE)
         live: dict[Any, Any] = {}
         dirty: dict[Any, int] = {}
         cleared: dict[Any, int] = {}
-        self._live, self._dirty, self._cleared = live, dirty, cleared
+        self._live = live
+        self._dirty = dirty
+        self._cleared = cleared
         self._prefixes: dict[Any, bytes] = {}
         fetch, clear = self._fetch, self.clear
 
@@ -376,9 +385,15 @@ class ListAccessor(_Keyed):
     __slots__ = ("_added", "_cleared", "_epoch", "_part", "_stored")
 
     def __init__(
-        self, scope: KeyScope, store: StateStore, state_id: int, keys: KeyCodec, spec: StateSpec, expiry: Expiry | None,
+        self,
+        scope: KeyScope,
+        store: StateStore,
+        state_id: int,
+        keys: KeyCodec,
+        spec: StateSpec,
+        expiry: Expiry | None,
         epoch: EpochId,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(scope, store, state_id, keys, codec_of(list[spec.value]), expiry, copier_of(spec.value))  # type: ignore[name-defined]
         self._epoch = epoch
         self._stored: dict[Any, tuple[Any, ...]] = {}
@@ -515,7 +530,8 @@ class MapAccessor(_Keyed):
     ) -> None:
         super().__init__(scope, store, state_id, keys, codec_of(spec.value), expiry, copier_of(spec.value))
         user_keys = KeyCodec.of_python(spec.map_key)
-        self._encode_user_key, self._decode_user_key = user_keys.encode, user_keys.decode
+        self._encode_user_key = user_keys.encode
+        self._decode_user_key = user_keys.decode
         # One NaN and one zero, otherwise the cache would hold several entries for one in the store.
         self._normalized = user_keys.normalized if _has_floats(spec.map_key) else None
         self._live: dict[Any, dict[Any, Any]] = {}

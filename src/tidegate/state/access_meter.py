@@ -179,7 +179,8 @@ class AccessMeter:
     """Measures all keyed states of one operator in one attempt."""
 
     def __init__(self, measuring: Measuring) -> None:
-        self._latencies, self._sizes = measuring.latencies, measuring.sizes
+        self._latencies = measuring.latencies
+        self._sizes = measuring.sizes
         self._found: dict[tuple[str, str], _Measurements] = {}
 
     @classmethod

@@ -32,10 +32,16 @@ class _Folding:
 
     def __init__(self, value: ValueAccessor) -> None:
         self._value: Any = value
-        self.clear, self.stored, self.expiry = value.clear, value.stored, value.expiry
-        self.flush, self.forget, self.cached = value.flush, value.forget, value.cached
-        self.pending, self.key_bytes = value.pending, value.key_bytes
-        self.release, self.sampled_bytes = value.release, value.sampled_bytes
+        self.clear = value.clear
+        self.stored = value.stored
+        self.expiry = value.expiry
+        self.flush = value.flush
+        self.forget = value.forget
+        self.cached = value.cached
+        self.pending = value.pending
+        self.key_bytes = value.key_bytes
+        self.release = value.release
+        self.sampled_bytes = value.sampled_bytes
 
     def value_bytes(self, _: Any) -> int | None:
         """The size of the stored value, whatever was added or computed from it."""
@@ -119,7 +125,8 @@ class CopyingAggregatingAccessor(AggregatingAccessor):
 
     def __init__(self, value: ValueAccessor, function: Any, copied: Callable[[Any], Any], nested: bool) -> None:
         super().__init__(value, function)
-        self._copied, self._nested = copied, nested
+        self._copied = copied
+        self._nested = nested
 
     def get(self) -> Any:
         accumulator = self._value.value()

@@ -28,10 +28,19 @@ class KeyIndex:
     """
 
     def __init__(
-        self, *, fields: Sequence[Field], columns: Sequence[pa.Array], keys: list[Any], groups: list[int],
-        index: npt.NDArray[np.int64], scope: KeyScope, rows: npt.NDArray[np.int64] | None = None,
-    ) -> None:  # fmt: skip
-        self._fields, self._columns, self._scope = fields, columns, scope
+        self,
+        *,
+        fields: Sequence[Field],
+        columns: Sequence[pa.Array],
+        keys: list[Any],
+        groups: list[int],
+        index: npt.NDArray[np.int64],
+        scope: KeyScope,
+        rows: npt.NDArray[np.int64] | None = None,
+    ) -> None:
+        self._fields = fields
+        self._columns = columns
+        self._scope = scope
         self._rows = np.arange(len(index)) if rows is None else rows
         """The position in the batch of each row in `index`."""
         self.keys = keys

@@ -77,7 +77,9 @@ class KeyedStates:
         self.accessors: dict[str, Any] = {}
         self.ids: dict[str, int] = {}
         self._specs = {spec.name: spec for spec in specs if spec.keyed}
-        self._store, self._keys, self._id_of = store, keys, ids
+        self._store = store
+        self._keys = keys
+        self._id_of = ids
         for spec in self._specs.values():
             assert store is not None, "a store is needed where states are declared"
             id = self.ids[spec.name] = ids(spec.name)

@@ -77,9 +77,11 @@ class OperatorList:
 
     def __init__(self, store: StateStore, state_id: int, spec: StateSpec) -> None:
         codec = codec_of(spec.value)
-        self._encode, self._decode = codec.encode, codec.decode
+        self._encode = codec.encode
+        self._decode = codec.decode
         self._copied = copier_of(spec.value)
-        self._store, self._id = store, state_id
+        self._store = store
+        self._id = state_id
         self._own = read_elements(store, state_id)
         given = read_elements(store, state_id, GIVEN) if spec.distribution is Distribution.UNION else None
         self._given = given
@@ -142,7 +144,9 @@ class OperatorList:
                 start = _head.pack(GIVEN, self._id)
                 places = [start + _count.pack(place) for place in range(len(self._given))]
                 self._store.write((), [start, *places])
-            self._own, self._given, self._changed = now, None, False
+            self._own = now
+            self._given = None
+            self._changed = False
 
     def differs(self) -> bool:
         """Whether it is not what the version has that the attempt started from."""
@@ -163,10 +167,14 @@ class BroadcastMap:
 
     def __init__(self, store: StateStore, state_id: int, spec: StateSpec) -> None:
         codec = codec_of(tuple[spec.map_key, spec.value])  # type: ignore[name-defined]
-        self._encode, self._copied = codec.encode, copier_of(spec.value)
+        self._encode = codec.encode
+        self._copied = copier_of(spec.value)
         keys = KeyCodec.of_python(spec.map_key)
-        self._normalized, self._order = keys.normalized, keys.encode
-        self._store, self._id, self._name = store, state_id, spec.name
+        self._normalized = keys.normalized
+        self._order = keys.encode
+        self._store = store
+        self._id = state_id
+        self._name = spec.name
         self._own = read_elements(store, state_id)
         self.restored = self._own is not None
         pairs = [codec.decode(raw) for raw in self._own or ()]
@@ -235,21 +243,25 @@ class BroadcastMap:
             )
         if self._before is None:
             self._before = dict(self._entries)
-        self._changed, self._sorted = True, None
+        self._changed = True
+        self._sorted = None
 
     def mark(self) -> None:
         self._before = None
 
     def roll_back(self) -> None:
         if self._before is not None:
-            self._entries, self._before, self._sorted = self._before, None, None
+            self._entries = self._before
+            self._before = None
+            self._sorted = None
 
     def flush(self) -> None:
         if self._changed:
             self._places = _placed(self._places, self._entries)
             now = [self._encode((key, self._entries[key])) for key in self._places]
             _rewrite(self._store, self._id, self._own, now, OWN)
-            self._own, self._changed = now, False
+            self._own = now
+            self._changed = False
 
 
 def _placed(places: Sequence[Any], entries: Mapping[Any, Any]) -> list[Any]:

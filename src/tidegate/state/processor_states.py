@@ -42,7 +42,10 @@ class ProcessorValue:
         def update(newValue: Any) -> None:
             write(inward(newValue))
 
-        self.exists, self.get, self.update, self.clear = exists, get, update, accessor.clear
+        self.exists = exists
+        self.get = get
+        self.update = update
+        self.clear = accessor.clear
 
 
 class ProcessorList:
@@ -51,8 +54,10 @@ class ProcessorList:
     __slots__ = ("_accessor", "_inward", "_outward", "clear")
 
     def __init__(self, accessor: Any, state: ProcessorState) -> None:
-        self._accessor, self.clear = accessor, accessor.clear
-        self._inward, self._outward = to_stored(state.name, state.schema), _outward(state.schema)
+        self._accessor = accessor
+        self.clear = accessor.clear
+        self._inward = to_stored(state.name, state.schema)
+        self._outward = _outward(state.schema)
 
     def exists(self) -> bool:
         return next(self._accessor.get(), None) is not None
@@ -78,9 +83,12 @@ class ProcessorMap:
 
     def __init__(self, accessor: Any, state: ProcessorState) -> None:
         assert state.map_key is not None
-        self._accessor, self.clear = accessor, accessor.clear
-        self._inward, self._outward = to_stored(state.name, state.schema), _outward(state.schema)
-        self._key_inward, self._key_outward = to_stored(state.name, state.map_key), _outward(state.map_key)
+        self._accessor = accessor
+        self.clear = accessor.clear
+        self._inward = to_stored(state.name, state.schema)
+        self._outward = _outward(state.schema)
+        self._key_inward = to_stored(state.name, state.map_key)
+        self._key_outward = _outward(state.map_key)
 
     def exists(self) -> bool:
         return not self._accessor.is_empty()

@@ -35,7 +35,8 @@ class GuardedValue(ValueAccessor):
             self._touch()
             unguarded_update(value)
 
-        self.value, self.update = guarded_value, guarded_update
+        self.value = guarded_value
+        self.update = guarded_update
 
     def clear(self) -> None:
         self._touch()

@@ -36,7 +36,9 @@ class _Part:
     __slots__ = ("_bytes_each", "_sampled_at", "_state")
 
     def __init__(self, state: CachingState) -> None:
-        self._state, self._sampled_at, self._bytes_each = state, 0, 0.0
+        self._state = state
+        self._sampled_at = 0
+        self._bytes_each = 0.0
 
     def entries(self) -> int:
         return self._state.cached()
@@ -45,7 +47,8 @@ class _Part:
         count = self.entries()
         if not self._sampled_at / _RESAMPLED <= count <= self._sampled_at * _RESAMPLED:
             seen, size = self._state.sampled_bytes(SAMPLE)
-            self._sampled_at, self._bytes_each = count, size / max(1, seen)
+            self._sampled_at = count
+            self._bytes_each = size / max(1, seen)
         return int(count * self._bytes_each)
 
 
@@ -80,7 +83,8 @@ class WriteCache:
         # The pace of earlier batches is forgotten slowly: what grew fast once may do so again.
         self._pace = max((used - self._used) / (self._skipped + 1), self._pace / 2)
         room = max(0, limit - used)
-        self._used, self._skipped = used, 0
+        self._used = used
+        self._skipped = 0
         self._skip = min(MOST_SKIPPED, int(room / 4 / max(1.0, self._pace)))
         return used > limit
 

@@ -17,7 +17,8 @@ class MeteredStorage(RoutedStorage):
     def __init__(self, inner: Storage) -> None:
         super().__init__(inner)
         self._lock = threading.Lock()
-        self._readers, self._since = 0, 0.0
+        self._readers = 0
+        self._since = 0.0
         self.read_seconds = 0.0
 
     def _route(self, path: str) -> tuple[Storage, str]:

@@ -51,14 +51,18 @@ def check_folder(url: str) -> None:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise StorageMisconfigured(
-            url, "", f"Checkpoints cannot be kept in {folder}: the folder cannot be created ({reason}). Choose one "
+            url,
+            "",
+            f"Checkpoints cannot be kept in {folder}: the folder cannot be created ({reason}). Choose one "
             "that this user may write to.",
-        ) from None  # fmt: skip
+        ) from None
     if not os.access(folder, os.W_OK | os.X_OK):
         raise StorageMisconfigured(
-            url, "", f"Checkpoints cannot be kept in {folder}: this user may not write there. Change its permissions, "
+            url,
+            "",
+            f"Checkpoints cannot be kept in {folder}: this user may not write there. Change its permissions, "
             "or choose another folder.",
-        )  # fmt: skip
+        )
 
 
 _CREDENTIALS = (
@@ -83,9 +87,11 @@ def check_credentials(storage: Storage) -> None:
     if environment_has_credentials():
         return
     raise StorageMisconfigured(
-        storage.url, "", f"There are no credentials for {storage.url}. Set s3.access-key and s3.secret-key, or AWS_ACCESS_KEY_ID "
+        storage.url,
+        "",
+        f"There are no credentials for {storage.url}. Set s3.access-key and s3.secret-key, or AWS_ACCESS_KEY_ID "
         "and AWS_SECRET_ACCESS_KEY in the environment; this machine has no role that it could use instead.",
-    )  # fmt: skip
+    )
 
 
 def environment_has_credentials() -> bool:

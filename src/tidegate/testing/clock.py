@@ -14,7 +14,8 @@ class ManualClock:
     """Stands still until it is advanced."""
 
     def __init__(self, monotonic_ms: int = 0, wall_ms: int = 0) -> None:
-        self._monotonic_ms, self._wall_ms = monotonic_ms, wall_ms
+        self._monotonic_ms = monotonic_ms
+        self._wall_ms = wall_ms
 
     def now(self) -> Instant:
         return at(self._monotonic_ms, self._wall_ms)

@@ -88,7 +88,9 @@ class StandaloneCluster:
         """
         self._given_directory = directory
         self._directory = directory or Path()
-        self._count, self._cores, self._memory_mb = workers, cores, memory_mb
+        self._count = workers
+        self._cores = cores
+        self._memory_mb = memory_mb
         self._environment = dict(environment or {})
         self._lost_after_s = lost_after_s
         self._master: subprocess.Popen[bytes] | None = None
@@ -138,7 +140,8 @@ class StandaloneCluster:
             self._end(worker.daemon)
             worker.daemon = None
         self._end(self._master)
-        self._master, self._url = None, ""
+        self._master = None
+        self._url = ""
         if self._leash is not None:
             self._leash.close()
             self._leash = None

@@ -107,10 +107,15 @@ class _Subtask:
                 self.transform.open(notices)
                 return
             self.states = KeyedStates(
-                store=self.store, specs=node.states, ids=lambda name: h.state_ids[h.uid, name],
-                keys=key_codec(node.input.schema, node.input.key), epoch=epoch, groups=groups,
-                clock=StateClock(h.time.clock_ms, h.time.applied_ms), guarded=node.on_error.action is not ErrorAction.FAIL,
-            )  # fmt: skip
+                store=self.store,
+                specs=node.states,
+                ids=lambda name: h.state_ids[h.uid, name],
+                keys=key_codec(node.input.schema, node.input.key),
+                epoch=epoch,
+                groups=groups,
+                clock=StateClock(h.time.clock_ms, h.time.applied_ms),
+                guarded=node.on_error.action is not ErrorAction.FAIL,
+            )
             fresh = replace(node, function=copy.deepcopy(node.function))
             sides = {tag: _checked(h.sides[tag], h.side_schemas.get(tag)) for tag in h.sides}
             if node.batches:
@@ -184,11 +189,19 @@ class Harness:
     """Drives one function. Created by `harness`."""
 
     def __init__(  # noqa: PLR0913 what the function `harness` takes
-        self, node: Process | Transform, parallelism: int, max_parallelism: int, restore: Snapshot | None,
-        state_backend: str, schema: Schema | None, side_schemas: Mapping[str, Schema], uncombined: Input | None = None,
-        earlier_uids: Sequence[str] = (), drop_state: Sequence[str] = (),
+        self,
+        node: Process | Transform,
+        parallelism: int,
+        max_parallelism: int,
+        restore: Snapshot | None,
+        state_backend: str,
+        schema: Schema | None,
+        side_schemas: Mapping[str, Schema],
+        uncombined: Input | None = None,
+        earlier_uids: Sequence[str] = (),
+        drop_state: Sequence[str] = (),
         renamed_fields: Mapping[str, Mapping[str, str]] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`uncombined`: rows are fed as they are before the function's own `combine`. `earlier_uids`: those of the operator in
         snapshots."""
         check_parallelism(parallelism, max_parallelism)
@@ -197,9 +210,12 @@ class Harness:
                 f"The snapshot was taken with max_parallelism {restore.max_parallelism}; restore it with the same, not "
                 f"{max_parallelism}."
             )
-        self.parallelism, self.max_parallelism = parallelism, max_parallelism
+        self.parallelism = parallelism
+        self.max_parallelism = max_parallelism
         self.backend = backend_named(state_backend)
-        self.node, self.schema, self.side_schemas = node, schema, side_schemas
+        self.node = node
+        self.schema = schema
+        self.side_schemas = side_schemas
         self._uncombined = uncombined
         self.uid = node.uid or _UID
         # Before anything is made: a snapshot that does not fit is refused, as when a job starts.
@@ -517,13 +533,22 @@ def frame(schema: str | Schema) -> DeclaredFrame:
 
 
 def harness(  # noqa: PLR0913 what a user may choose
-    function: Any, *, key: str | Sequence[str] | None = None, schema: str | Schema | None = None, parallelism: int = 1,
-    max_parallelism: int = 128, restore: Snapshot | None = None, state_backend: str = "hashmap",
-    side_outputs: Sequence[str] | Mapping[str, str | Schema] = (), event_time: str | None = None,
-    output_schema: str | Schema | None = None, broadcast_schema: str | Schema | None = None,
-    on_error: OnError | str = "fail", drop_state: Sequence[str] = (),
+    function: Any,
+    *,
+    key: str | Sequence[str] | None = None,
+    schema: str | Schema | None = None,
+    parallelism: int = 1,
+    max_parallelism: int = 128,
+    restore: Snapshot | None = None,
+    state_backend: str = "hashmap",
+    side_outputs: Sequence[str] | Mapping[str, str | Schema] = (),
+    event_time: str | None = None,
+    output_schema: str | Schema | None = None,
+    broadcast_schema: str | Schema | None = None,
+    on_error: OnError | str = "fail",
+    drop_state: Sequence[str] = (),
     renamed_fields: Mapping[str, Mapping[str, str]] | None = None,
-) -> Harness:  # fmt: skip
+) -> Harness:
     """Create a harness for a function, or for the operator that produces a stream.
 
     For a function, `schema` names and types the columns of the rows, `key` the key columns, `event_time` the event-time
@@ -597,9 +622,14 @@ def _node_of(stream: Stream) -> Process | Transform:
 
 
 def _node(
-    function: Any, key: str | Sequence[str] | None, schema: str | Schema | None, side_outputs: Iterable[str],
-    event_time: str | None, broadcast_schema: str | Schema | None, on_error: OnError,
-) -> Process | Transform:  # fmt: skip
+    function: Any,
+    key: str | Sequence[str] | None,
+    schema: str | Schema | None,
+    side_outputs: Iterable[str],
+    event_time: str | None,
+    broadcast_schema: str | Schema | None,
+    on_error: OnError,
+) -> Process | Transform:
     if isinstance(function, type):
         raise GraphError(
             f"The harness takes an instance, not the class {function.__name__}. Write {function.__name__}()."

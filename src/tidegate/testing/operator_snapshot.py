@@ -133,9 +133,14 @@ class FittedSnapshot:
 
 
 def dealt_out(
-    held: Sequence[Held], specs: Sequence[StateSpec], ids: Mapping[tuple[Uid, str], int], uid: Uid, parallelism: int,
-    max_parallelism: int, converts: Mapping[int, Callable[[bytes], bytes]],
-) -> Iterator[list[tuple[bytes, bytes]]]:  # fmt: skip
+    held: Sequence[Held],
+    specs: Sequence[StateSpec],
+    ids: Mapping[tuple[Uid, str], int],
+    uid: Uid,
+    parallelism: int,
+    max_parallelism: int,
+    converts: Mapping[int, Callable[[bytes], bytes]],
+) -> Iterator[list[tuple[bytes, bytes]]]:
     """Yield, for each new instance, its initial entries of operator state."""
     states = tuple(
         StateInfo(

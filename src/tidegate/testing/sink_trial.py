@@ -171,8 +171,11 @@ class SinkTrial:
     """One job with one sink. `expected` is every row that readers must find once, per slot in epoch order."""
 
     def __init__(self, sink: Sink, uid: str = "out", parallelism: int = 2) -> None:
-        self.sink, self.uid, self.parallelism = sink, Uid(uid), parallelism
-        self.storage, self.layout = MemoryStorage(), JobLayout("trial")
+        self.sink = sink
+        self.uid = Uid(uid)
+        self.parallelism = parallelism
+        self.storage = MemoryStorage()
+        self.layout = JobLayout("trial")
         self.inlines = True
         """Whether every other attempt has its rows in the committable, as those of a job that are few."""
         self._begin()

@@ -78,7 +78,8 @@ class TableCommitter:
     """
 
     def __init__(self, table: MemoryTable, context: CommitterContext) -> None:
-        self._table, self._context = table, context
+        self._table = table
+        self._context = context
 
     def commit(self, requests: Sequence[Committable]) -> Sequence[CommitOutcome]:
         found = [(request, self._rows(request)) for request in sorted(requests, key=lambda r: (r.epoch, r.slot))]

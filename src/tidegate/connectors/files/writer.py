@@ -46,7 +46,9 @@ class FileWriter:
     """Writes rows to files that no reader sees, at most 64 of them open at once."""
 
     def __init__(self, place: FilePlace, context: WriterContext, layout: FileLayout) -> None:
-        self._place, self._attempt, self._layout = place, context.attempt, layout
+        self._place = place
+        self._attempt = context.attempt
+        self._layout = layout
         self._output = OutputId.of(context)
         self._open: OrderedDict[str, _OpenFile] = OrderedDict()
         self._staged: list[StagedFile] = []

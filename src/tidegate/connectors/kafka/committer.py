@@ -85,9 +85,14 @@ class TransactionalCommitter:
         covers: Callable[[Lineage, Uid, EpochId, EpochId], bool] = lambda lineage, sink, marker, epoch: epoch <= marker,
         now_ms: Callable[[], int] = lambda: round(time.time() * 1000),
     ) -> None:
-        self._servers, self._config, self._read, self._now_ms = bootstrap_servers, config, read, now_ms
+        self._servers = bootstrap_servers
+        self._config = config
+        self._read = read
+        self._now_ms = now_ms
         self._topic = topic
-        self._timeout_ms, self._most_bytes, self._expired = timeout_ms, most_bytes, expired
+        self._timeout_ms = timeout_ms
+        self._most_bytes = most_bytes
+        self._expired = expired
         self._payload_of = payload_of
         self._covers = covers
         self._open: dict[str, _Transactions] = {}
@@ -237,7 +242,9 @@ class _Transactions:
     def __init__(self, servers: str, config: Mapping[str, str], topic: str, timeout_ms: int) -> None:
         self.topic = topic
         self.held: dict[SinkSlot, _Held] = {}
-        self._servers, self._config, self._timeout_ms = servers, config, timeout_ms
+        self._servers = servers
+        self._config = config
+        self._timeout_ms = timeout_ms
         self._leader: SinkSlot | None = None
         self._producer: Any = None
         self._next: Mapping[SinkSlot, Marker] = {}
@@ -248,7 +255,9 @@ class _Transactions:
         if wanted and self._leader is None:
             leader = wanted.pop(0)
             self.held[leader] = held = self._take(leader, see_topic=True)
-            self._leader, self._producer, held.own = leader, held.own, None
+            self._leader = leader
+            self._producer = held.own
+            held.own = None
         if len(wanted) == 1:
             self.held[wanted[0]] = self._take(wanted[0])
         elif wanted:
@@ -397,7 +406,9 @@ class _Transactions:
     def forget(self) -> None:
         """Drop the producer. An open transaction is aborted now if Kafka responds, otherwise by the next `init_transactions`."""
         producers = [self._producer, *(held.own for held in self.held.values())]
-        self._producer, self._leader, self.held = None, None, {}
+        self._producer = None
+        self._leader = None
+        self.held = {}
         for producer in producers:
             if producer is not None:
                 with suppress(library().KafkaException, KafkaUnavailable):

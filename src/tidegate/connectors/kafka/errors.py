@@ -46,7 +46,10 @@ class MarkerExpired(CommitInDoubt, KafkaError):
     code = "KAFKA_MARKER_EXPIRED"
 
     def __init__(self, sink: Uid, slot: Slot, epoch: EpochId, group: str) -> None:
-        self.sink, self.slot, self.epoch, self.group = sink, slot, epoch, group
+        self.sink = sink
+        self.slot = slot
+        self.epoch = epoch
+        self.group = group
         super().__init__(
             f"Rows of sink {sink!r} (slot {slot}, epoch {epoch}) have been waiting for their commit for longer than "
             f"the broker keeps idle group offsets (offsets.retention.minutes), and the group {group!r}, which would "
@@ -63,7 +66,10 @@ class MarkerUnsettled(KafkaError):
     retryable = True
 
     def __init__(self, sink: Uid, slot: Slot, epoch: EpochId, group: str) -> None:
-        self.sink, self.slot, self.epoch, self.group = sink, slot, epoch, group
+        self.sink = sink
+        self.slot = slot
+        self.epoch = epoch
+        self.group = group
         super().__init__(
             f"It is unknown whether rows of sink {sink!r} (slot {slot}, epoch {epoch}) are committed: Kafka reports "
             f"the offset of group {group!r} as part of an unfinished transaction. The check will be retried; usually "

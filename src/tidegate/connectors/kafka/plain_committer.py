@@ -35,8 +35,10 @@ class StallTimeout:
     """Ends the wait for brokers that no longer accept anything; slow brokers get all the time they need."""
 
     def __init__(self, producer: Any, silence_s: float) -> None:
-        self._producer, self._silence_s = producer, silence_s
-        self._waiting, self._since = len(producer), time.monotonic()
+        self._producer = producer
+        self._silence_s = silence_s
+        self._waiting = len(producer)
+        self._since = time.monotonic()
 
     def check(self) -> None:
         now, waiting = time.monotonic(), len(self._producer)

@@ -23,7 +23,9 @@ class KafkaWriter:
 
     def __init__(self, topic: str, part_bytes: int, staging: Staging, encode: Encode | None = None) -> None:
         self._encode = encode
-        self._topic, self._part_bytes, self._staging = topic, part_bytes, staging
+        self._topic = topic
+        self._part_bytes = part_bytes
+        self._staging = staging
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0
         self._parts: list[StagedPart] = []
@@ -61,4 +63,5 @@ class KafkaWriter:
         if self._waiting:
             packed, rows = records.pack(self._waiting), sum(batch.num_rows for batch in self._waiting)
             self._parts.append(StagedPart(self._staging.put(packed), rows, self._waiting_bytes))
-            self._waiting, self._waiting_bytes = [], 0
+            self._waiting = []
+            self._waiting_bytes = 0

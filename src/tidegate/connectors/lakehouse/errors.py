@@ -33,7 +33,8 @@ class CommitConflict(ConnectorError):
     retryable = True
 
     def __init__(self, table: str, attempts: int, last: Exception) -> None:
-        self.table, self.attempts = table, attempts
+        self.table = table
+        self.attempts = attempts
         super().__init__(
             f"Other writers changed {table} during each of {attempts} attempts to add to it: {last}. The commit will "
             "be retried; if this persists, run maintenance of the table less often or at quieter times."
@@ -46,7 +47,8 @@ class StagedFilesGone(ConnectorError):
     code = "STAGED_FILES_GONE"
 
     def __init__(self, table: str, paths: Sequence[str], remedy: str) -> None:
-        self.table, self.paths = table, tuple(paths)
+        self.table = table
+        self.paths = tuple(paths)
         shown = ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
         super().__init__(
             f"Output for {table} was staged and is missing or truncated: {shown}. {remedy} Restore the files, or "

@@ -59,8 +59,12 @@ class PostgresCommitter:
         description: str,
     ) -> None:
         """`description` names the sink in messages: a conninfo may hold a password."""
-        self._conninfo, self._table, self._context = conninfo, table, context
-        self._key, self._two_phase, self._description = key, two_phase, description
+        self._conninfo = conninfo
+        self._table = table
+        self._context = context
+        self._key = key
+        self._two_phase = two_phase
+        self._description = description
 
     def check(self) -> None:
         """Check the table now, so that a job that cannot work does not start. An unreachable server is not

@@ -117,7 +117,9 @@ class _BlockerWatch:
                 if now - since >= FROZEN_S:
                     log.warning(
                         "a publisher of this sink has been frozen for %.0f s while it holds a marker; its transaction (server "
-                        "process %d) is ended, and its output is published from here", now - since, pid,
-                    )  # fmt: skip
+                        "process %d) is ended, and its output is published from here",
+                        now - since,
+                        pid,
+                    )
                     connection.execute("SELECT pg_terminate_backend(%s)", [pid])
             unchanged_since = frozen

@@ -27,7 +27,8 @@ class CopyWriter:
     """1. Text is put into storage whenever a chunk is full. A crash leaves chunks that no committable references."""
 
     def __init__(self, context: WriterContext, key: Sequence[str]) -> None:
-        self._context, self._key = context, key
+        self._context = context
+        self._key = key
         self._text = bytearray()
         self._tokens: list[str] = []
         self._rows = self._size_bytes = 0
@@ -71,7 +72,9 @@ class PreparingWriter:
     """
 
     def __init__(self, conninfo: str, table: str, context: WriterContext) -> None:
-        self._conninfo, self._name, self._context = conninfo, table, context
+        self._conninfo = conninfo
+        self._name = table
+        self._context = context
         self._connection: psycopg.Connection[Any] | None = None
         self._copying = ExitStack()
         self._copy: Any = None

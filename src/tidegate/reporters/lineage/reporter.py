@@ -42,7 +42,8 @@ class LineageReporter(Reporter):
     def __init__(
         self, config: LineageConfig, job: str, inputs: Sequence[Dataset] = (), outputs: Sequence[Dataset] = ()
     ) -> None:
-        self._namespace, self._job = config.namespace, job
+        self._namespace = config.namespace
+        self._job = job
         self._inputs = [InputDataset(each.namespace, each.name, facets=_schema(each)) for each in inputs]
         self._outputs = [OutputDataset(each.namespace, each.name, facets=_schema(each)) for each in outputs]
         self._client = OpenLineageClient(transport=HttpTransport(HttpConfig(url=config.url, endpoint=config.path)))

@@ -39,7 +39,9 @@ class MetricExport:
 
     def __init__(self, config: ExporterConfig, resource: Resource, job: str, interval_ms: int) -> None:
         self._exporter = OTLPMetricExporter(**connection(config))
-        self._resource, self._job, self._interval_s = resource, job, interval_ms / 1000
+        self._resource = resource
+        self._job = job
+        self._interval_s = interval_ms / 1000
         self._started_ns = time.time_ns()
         self._samples: ReadSamples = tuple
         self._ended = threading.Event()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tidegate.core.ids import EpochId, HostId
-from tidegate.runtime.exchange.messages import FaultKind, TaskAck, decode_ack, decode_barrier, digest
+from tidegate.runtime.exchange.messages import Barrier, FaultKind, TaskAck, decode_ack, decode_barrier, digest
 from tidegate.runtime.exchange.user_code import UserErrorReport, decoded
 
 
@@ -65,66 +65,98 @@ class UserFailed:
 EpochCheck = Accepted | Missed | Broken | Damaged | Unrestorable | UserFailed
 
 
-def verify_epoch(expected: Expected, control_rows: Iterable[bytes]) -> EpochCheck:  # noqa: C901 the rules of an epoch, one after the other
+def verify_epoch(expected: Expected, control_rows: Iterable[bytes]) -> EpochCheck:
     """Accept an epoch only if every task of every level acknowledged once, and all tasks of a level consumed the same attempts.
 
     1. The last level's barriers: one from each slot, of this epoch.
-    2. Acknowledgements: exactly one for each (level, slot), of this epoch, from a partition below the parallelism.
-    3. Faults: a miss explains the poison below it, and so does a function that raised.
+    2. Faults: a task that could not do its work explains everything that is missing below it.
+    3. Acknowledgements: exactly one for each (level, slot), of this epoch, from a partition below the parallelism.
     4. Digests: each task of level n consumed exactly the attempts of level n-1 whose acknowledgements arrived.
     """
     barriers = [decode_barrier(row) for row in control_rows]
-    wrong = sorted(b.sender for b in barriers if (b.term, b.number) != (expected.epoch.term, expected.epoch.number))
-    if wrong:
-        return Broken(f"slots {wrong} of the last level reported for another epoch than {expected.epoch}")
-    slots = list(range(expected.parallelism))
-    answered = sorted(b.sender for b in barriers)
-    if answered != slots:
-        return Broken(f"the last level reported from slots {answered}, not once from each of {expected.parallelism}")
+    if reason := _barrier_problem(expected, barriers):
+        return Broken(reason)
 
-    by_level: dict[int, list[TaskAck]] = defaultdict(list)
+    by_level: defaultdict[int, list[TaskAck]] = defaultdict(list)
     for barrier in barriers:
         for raw in barrier.acks:
             ack = decode_ack(raw)
             by_level[ack.level].append(ack)
     acks = tuple(ack for level in sorted(by_level) for ack in by_level[level])
-    lost = tuple(ack for ack in acks if ack.fault is not None and ack.fault.kind is FaultKind.RESTORE)
-    if lost:
-        return Unrestorable(lost)
-    corrupt = tuple(ack for ack in acks if ack.fault is not None and ack.fault.kind is FaultKind.CORRUPT)
-    if corrupt:
-        return Damaged(corrupt)
-    missed = tuple(ack for ack in acks if ack.fault is not None and ack.fault.kind is FaultKind.MISS)
-    if missed:
-        return Missed(missed)
-    failed = [ack.fault.text for ack in acks if ack.fault is not None and ack.fault.kind is FaultKind.USER]
-    if failed:
-        return UserFailed(tuple(map(decoded, failed)))
+
+    # Faults before counts: a task that failed poisons its barriers, and what is missing below it follows from that.
+    if (fault := _fault(acks)) is not None:
+        return fault
+    if reason := _acknowledgement_problem(expected, by_level) or _digest_problem(expected, by_level):
+        return Broken(reason)
+    return Accepted(acks)
+
+
+def _barrier_problem(expected: Expected, barriers: Sequence[Barrier]) -> str | None:
+    """Return what is wrong with the control rows of the last level, if something is."""
+    wrong = sorted(b.sender for b in barriers if (b.term, b.number) != (expected.epoch.term, expected.epoch.number))
+    if wrong:
+        return f"slots {wrong} of the last level reported for another epoch than {expected.epoch}"
+    slots = list(range(expected.parallelism))
+    answered = sorted(b.sender for b in barriers)
+    if answered != slots:
+        return f"the last level reported from slots {answered}, not once from each of {expected.parallelism}"
+    return None
+
+
+def _fault(acks: Sequence[TaskAck]) -> EpochCheck | None:
+    """Return the gravest of the faults that tasks report. Several tasks may report different ones, and the answer to the
+    gravest one contains the answer to the others: no retry helps, discard a version, find the version, report the user's error.
+    """
+    by_kind: dict[FaultKind, list[TaskAck]] = defaultdict(list)
+    for ack in acks:
+        if ack.fault is not None:
+            by_kind[ack.fault.kind].append(ack)
+    if lost := by_kind.get(FaultKind.RESTORE):
+        return Unrestorable(tuple(lost))
+    if corrupt := by_kind.get(FaultKind.CORRUPT):
+        return Damaged(tuple(corrupt))
+    if missed := by_kind.get(FaultKind.MISS):
+        return Missed(tuple(missed))
+    if failed := by_kind.get(FaultKind.USER):
+        return UserFailed(tuple(decoded(ack.fault.text) for ack in failed if ack.fault is not None))
     for ack in acks:
         if ack.fault is not None:
             return Broken(f"level {ack.level}, slot {ack.sender}: {ack.fault.text}")
+    return None
 
+
+def _acknowledgement_problem(expected: Expected, by_level: defaultdict[int, list[TaskAck]]) -> str | None:
+    """Return the first level whose tasks did not acknowledge this epoch, each once and each from a partition of its own."""
+    slots = list(range(expected.parallelism))
     for level in range(1, expected.levels + 1):
         found = sorted(ack.sender for ack in by_level[level])
         if found != slots:
-            return Broken(
+            return (
                 f"level {level} has acknowledgements from slots {found}, not once from each of {expected.parallelism}"
             )
         if any(ack.epoch != expected.epoch for ack in by_level[level]):
-            return Broken(f"level {level} acknowledged another epoch than {expected.epoch}")
+            return f"level {level} acknowledged another epoch than {expected.epoch}"
         ran = sorted(ack.partition for ack in by_level[level])
         if ran != slots:
-            return Broken(f"level {level} ran on partitions {ran}: the anchor was not zipped with its input")
+            return f"level {level} ran on partitions {ran}: the anchor was not zipped with its input"
+    return None
+
+
+def _digest_problem(expected: Expected, by_level: defaultdict[int, list[TaskAck]]) -> str | None:
+    """Return the first level of which some tasks read other attempts than those that acknowledged.
+
+    Spark may rerun a task of the level above after some of its readers have finished. The rerun may order or compute rows
+    differently, so readers of the first attempt and of the second do not belong to one epoch.
+    """
     for level in range(1, expected.levels + 1):
         if level == 1 and not expected.source_tasks:
-            continue
+            continue  # plain SQL above it sends no barriers; Spark's checksums guard that shuffle
         sent = digest((ack.sender, ack.attempt) for ack in by_level[level - 1])
         mixed = [ack.sender for ack in by_level[level] if ack.digest != sent]
         if mixed:
-            return Broken(
-                f"slots {mixed} of level {level} read other attempts of level {level - 1} than the ones acknowledged"
-            )
-    return Accepted(acks)
+            return f"slots {mixed} of level {level} read other attempts of level {level - 1} than the ones acknowledged"
+    return None
 
 
 def misplaced_tasks(accepted: Accepted, layout: Sequence[HostId]) -> Missed | None:

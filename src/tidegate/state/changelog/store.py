@@ -24,7 +24,10 @@ class ChangelogStore:
     """See `StateStore`. Reads are those of the wrapped store; writes go to the store, and then to the file."""
 
     def __init__(self, inner: StateStore, directory: Path, base: VersionId | None, target: VersionId) -> None:
-        self._inner, self._directory, self._base, self._target = inner, directory, base, target
+        self._inner = inner
+        self._directory = directory
+        self._base = base
+        self._target = target
         self._private: PrivateDirectory | None = None
         self._writer: ChangeWriter | None = None
         self._ended = False

@@ -302,7 +302,8 @@ class RocksDBStore:
         for holder in self._scans.values():
             holder.clear()
         self._scans.clear()
-        database, self._database = self._database, None
+        database = self._database
+        self._database = None
         if database is not None:
             database.close()
 

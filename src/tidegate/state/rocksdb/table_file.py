@@ -86,7 +86,8 @@ class _Index:
         (self._count,) = struct.unpack("<I", block[-4:])
         start = len(block) - 4 - 4 * self._count
         self._restarts = struct.unpack(f"<{self._count}I", block[start:-4])
-        self._block, self._suffix = block, suffix
+        self._block = block
+        self._suffix = suffix
 
     def places(self) -> Iterator[_Place]:
         return map(self._place, range(self._count))

@@ -43,9 +43,11 @@ class HdfsAddress:
         parts = urlsplit(url)
         if parts.query or parts.fragment or parts.username:
             raise StorageMisconfigured(
-                text, "", f"{text!r} has a part that an address of a directory does not have. Write "
+                text,
+                "",
+                f"{text!r} has a part that an address of a directory does not have. Write "
                 "hdfs://host:port/directory, and pass the name of the user as hdfs.user.",
-            )  # fmt: skip
+            )
         return HdfsAddress(
             url=text,
             root=parts.path.rstrip("/"),
@@ -81,9 +83,11 @@ class HdfsAddress:
                 token = Path(self.delegation_token_file).read_text().strip()
             except OSError as error:
                 raise StorageMisconfigured(
-                    self.url, "", f"The delegation token for {self.url} cannot be read: {error}. Write it to that file "
+                    self.url,
+                    "",
+                    f"The delegation token for {self.url} cannot be read: {error}. Write it to that file "
                     "on the driver and on every executor.",
-                ) from error  # fmt: skip
+                ) from error
             if not token:
                 # Replaced by somebody who truncates it first. Without a token the cluster would see another user, and deny.
                 raise StorageUnavailable(
@@ -120,9 +124,11 @@ def _name_nodes(url: str, web_address: str | None) -> tuple[str, ...]:
         authority = urlsplit(site.get("fs.defaultFS", "")).netloc
     if not authority:
         raise StorageMisconfigured(
-            url, "", f"{url!r} names no host, and no core-site.xml with fs.defaultFS was found. Write "
+            url,
+            "",
+            f"{url!r} names no host, and no core-site.xml with fs.defaultFS was found. Write "
             "hdfs://host:port/directory, or set HADOOP_CONF_DIR.",
-        )  # fmt: skip
+        )
     if scheme == "hdfs" and site.get("dfs.http.policy", "").upper() == "HTTPS_ONLY":
         protocol = "https"
     if ids := site.get(f"dfs.ha.namenodes.{authority}"):
@@ -143,9 +149,11 @@ def _of_service(url: str, protocol: str, site: Mapping[str, str], node: str) -> 
     rpc = site.get(f"dfs.namenode.rpc-address.{node}", "")
     if not own and not rpc:
         raise StorageMisconfigured(
-            url, "", f"Hadoop's configuration has no dfs.namenode.{protocol}-address.{node} for {url}. Add it to "
+            url,
+            "",
+            f"Hadoop's configuration has no dfs.namenode.{protocol}-address.{node} for {url}. Add it to "
             "hdfs-site.xml, or list the addresses in hdfs.web-address.",
-        )  # fmt: skip
+        )
     return _checked(url, protocol, own or _bracketed(urlsplit(f"//{rpc}").hostname or ""))
 
 
@@ -179,9 +187,11 @@ def _site() -> dict[str, str]:
                 found[(each.findtext("name") or "").strip()] = (each.findtext("value") or "").strip()
         except (OSError, ElementTree.ParseError) as error:
             raise StorageMisconfigured(
-                "hdfs", "", f"Hadoop's configuration {file} cannot be read: {error}. Correct it, or unset "
+                "hdfs",
+                "",
+                f"Hadoop's configuration {file} cannot be read: {error}. Correct it, or unset "
                 "HADOOP_CONF_DIR and pass hdfs.web-address.",
-            ) from error  # fmt: skip
+            ) from error
     return {
         name: _VARIABLE.sub(lambda variable: found.get(variable[1], variable[0]), text) for name, text in found.items()
     }

@@ -103,9 +103,11 @@ class WebHdfsClient:
         place = urlsplit(location)
         if place.scheme != "https" and all(each.startswith("https:") for each in self.address.name_nodes):
             raise StorageRefused(
-                self.address.url, path, f"A NameNode of {self.address.url} sends clients on to {place.netloc} without "
+                self.address.url,
+                path,
+                f"A NameNode of {self.address.url} sends clients on to {place.netloc} without "
                 "TLS. Set dfs.http.policy to HTTPS_ONLY on all nodes.",
-            )  # fmt: skip
+            )
         server = f"{place.scheme}://{place.netloc}"
         try:
             connection = self._connections.take(server)
@@ -113,9 +115,10 @@ class WebHdfsClient:
         except (OSError, http.client.HTTPException) as error:
             avoid.add(_ip_address(place.hostname or ""))
             raise self._unavailable(
-                path, f"the DataNode {place.netloc} did not respond ({_said(error)}); DataNodes must be reachable by the "
+                path,
+                f"the DataNode {place.netloc} did not respond ({_said(error)}); DataNodes must be reachable by the "
                 "names under which they registered",
-            ) from error  # fmt: skip
+            ) from error
 
     def fetch(self, path: str, avoid: set[str], **params: str) -> Reply:
         """Read a file, or a part of it."""

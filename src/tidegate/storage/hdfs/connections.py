@@ -18,7 +18,8 @@ class Connections:
     """Thread-safe. A forked child opens connections of its own."""
 
     def __init__(self, timeout_s: float, connect_timeout_s: float) -> None:
-        self._timeout_s, self._connect_timeout_s = timeout_s, connect_timeout_s
+        self._timeout_s = timeout_s
+        self._connect_timeout_s = connect_timeout_s
         self._lock = threading.Lock()
         self._idle: dict[str, list[tuple[float, http.client.HTTPConnection]]] = {}
         self._process = os.getpid()
@@ -49,7 +50,8 @@ class Connections:
     def _kept(self, server: str) -> tuple[float, http.client.HTTPConnection] | None:
         with self._lock:
             if self._process != os.getpid():
-                self._idle, self._process = {}, os.getpid()
+                self._idle = {}
+                self._process = os.getpid()
             kept = self._idle.get(server)
             return kept.pop() if kept else None
 

@@ -15,7 +15,8 @@ class Listing:
     """Reads folders below the root. A folder that vanishes meanwhile has no entries."""
 
     def __init__(self, client: WebHdfsClient, patience: Patience) -> None:
-        self._client, self._patience = client, patience
+        self._client = client
+        self._patience = patience
 
     def files(self, folder: str, after: str | None = None) -> Iterator[tuple[str, int]]:
         """Yield the paths and sizes of all files at any depth; those up to `after` may be left out."""

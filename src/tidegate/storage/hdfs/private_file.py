@@ -31,7 +31,8 @@ class PrivateFile:
     """One body on its way to the name `path`. Used by one thread."""
 
     def __init__(self, client: WebHdfsClient, path: str, operation: str) -> None:
-        self._client, self._path = client, path
+        self._client = client
+        self._path = path
         self._point = f"storage.hdfs.{operation}"
         self._name: str | None = None
         """Its path below the root, while it is complete."""

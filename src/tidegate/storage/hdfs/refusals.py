@@ -65,9 +65,11 @@ def _translate(address: HdfsAddress, path: str, reply: Reply, writing: bool) -> 
         return InvalidPath(url, path, f"{path!r} would be a file and a folder at once in {url}. Choose another name.")
     if is_denied(reply):
         return StorageDenied(
-            url, path, f"HDFS refused access to {where}: {said}. Check hdfs.user ({address.user}) and its permissions. "
+            url,
+            path,
+            f"HDFS refused access to {where}: {said}. Check hdfs.user ({address.user}) and its permissions. "
             "A cluster with Kerberos needs hdfs.delegation-token.",
-        )  # fmt: skip
+        )
     if reply.refusal in _PERMANENT or (
         300 <= reply.status < 500 and (reply.unexplained or reply.status not in _WORTH_ANOTHER_TRY)
     ):

@@ -45,7 +45,8 @@ class DeltaCommitter:
 
     def __init__(self, client: DeltaClient, schema: Schema, context: CommitterContext | None = None) -> None:
         """Without `context`, markers are not compared with the job's history."""
-        self._client, self._schema = client, schema
+        self._client = client
+        self._schema = schema
         self._context = context
         self._handle: DeltaTable | None = None
         self._whole = WholeEpochs()

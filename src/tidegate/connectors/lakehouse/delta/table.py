@@ -20,11 +20,21 @@ MIN_RETENTION_HOURS = 24
 
 HARMLESS_FEATURES = frozenset(
     {
-        "appendOnly", "changeDataFeed", "checkConstraints", "columnMapping", "deletionVectors", "domainMetadata",
-        "generatedColumns", "identityColumns", "invariants", "timestampNtz", "v2Checkpoint",
-        "vacuumProtocolCheck", "allowColumnDefaults",
+        "appendOnly",
+        "changeDataFeed",
+        "checkConstraints",
+        "columnMapping",
+        "deletionVectors",
+        "domainMetadata",
+        "generatedColumns",
+        "identityColumns",
+        "invariants",
+        "timestampNtz",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+        "allowColumnDefaults",
     }
-)  # fmt: skip
+)
 """Writer features that do not affect an append, or whose use in this table is checked below."""
 
 _RULES_OF_COLUMNS = {

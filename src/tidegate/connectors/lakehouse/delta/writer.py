@@ -78,7 +78,10 @@ class _DeltaFile:
     ) -> None:
         import pyarrow.parquet as pq
 
-        self._files, self._root, self._path, self._partition = files, root, path, partition
+        self._files = files
+        self._root = root
+        self._path = path
+        self._partition = partition
         self._statistics = Statistics(schema.fields)
         self._stream = files.open_output_stream(path)
         self._writer = pq.ParquetWriter(self._stream, schema.to_arrow(), compression="snappy")

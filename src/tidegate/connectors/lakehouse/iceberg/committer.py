@@ -61,7 +61,10 @@ class IcebergCommitter:
         """Without `context`, markers are not compared with the job's history. `target` names the table in messages, with the
         address of its catalog."""
         self._target = target or f"Iceberg table {table}"
-        self._catalog, self._table, self._schema, self._pause = catalog, table, schema, pause
+        self._catalog = catalog
+        self._table = table
+        self._schema = schema
+        self._pause = pause
         self._context = context
         self._whole = WholeEpochs()
 

@@ -24,7 +24,9 @@ class IcebergWriter:
     """Writes rows to Parquet files in the table's data location that no snapshot references yet."""
 
     def __init__(self, table: TableView, context: WriterContext, target_bytes: int) -> None:
-        self._table, self._stem, self._schema = table, file_stem(context), context.schema
+        self._table = table
+        self._stem = file_stem(context)
+        self._schema = context.schema
         self._files = RollingFiles(self._open, target_bytes)
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -50,7 +52,8 @@ class _IcebergFile:
         import pyarrow.parquet as pq
         from pyiceberg.io.pyarrow import schema_to_pyarrow
 
-        self._table, self._partition = table, partition
+        self._table = table
+        self._partition = partition
         self._columns = table.columns(schema)
         self._arrow = schema_to_pyarrow(self._columns)
         self._path = table.location(partition, name)
