@@ -57,8 +57,8 @@ class Tier:
     """The file that says which tests run (`tests/tiers/selection.py`). None: all of them."""
 
     def kind(self, parts: Sequence[Part]) -> Kind:
-        if {*parts} != {*self.all_parts}:
-            return Kind.SOME_PARTS
+        if {*parts} != {*self.all_parts} or self.more:
+            return Kind.SOME_PARTS  # pytest's arguments may narrow every part
         left_out = [] if self.selection is None else json.loads(self.selection.read_text())["left_out"]
         return Kind.SELECTED if left_out else Kind.WHOLE
 

@@ -74,3 +74,20 @@ def test_without_the_targets_help_a_restart_shows_rows_again():
         sink.create_committer(CommitterContext(SCHEMA, trial._read)).commit(trial.requests())
     assert seen == rows * 2
     assert sink.guarantee is Guarantee.AT_LEAST_ONCE
+
+
+def test_a_committer_delivers_each_epoch_once_and_the_next_one_too():
+    seen = []
+    trial = SinkTrial(tg.CollectSink())  # stages rows in the same way
+    committer = tg.CallbackSink(lambda rows, epoch: seen.extend(rows)).create_committer(
+        CommitterContext(SCHEMA, trial._read)
+    )
+    first = trial.epoch(3)
+    trial.complete()
+    requests = trial.requests()
+    committer.commit(requests)
+    committer.commit(requests)  # repeated, because its outcome was unknown
+    second = trial.epoch(2)
+    trial.complete()
+    committer.commit(trial.requests())
+    assert seen == first + second

@@ -28,7 +28,7 @@ RUN = RunTimes(
 def budgets(monkeypatch):
     monkeypatch.setattr(times, "PARTS_S", {"kafka": 100, "unit": 50})
     monkeypatch.setattr(times, "WHOLE_S", {"kafka": 400, "unit": 50})
-    monkeypatch.setattr(times, "PHASES_S", {"setup": 10, "checks": 100})
+    monkeypatch.setattr(times, "PHASES_S", {"setup": 10, "checks": 100, "tests": 200})
 
 
 def test_a_run_within_a_quarter_of_its_budgets_is_fine():
@@ -51,6 +51,12 @@ def test_phases_without_a_budget_of_their_own_are_checks():
     assert exceeded([replace(RUN, phases={"setup": 12, "lint": 60, "site": 60})]) == []
     [complaint] = exceeded([replace(RUN, phases={"setup": 12, "lint": 60, "site": 70})])
     assert complaint.startswith("checks took 130 s of 100 s")
+
+
+def test_all_parts_together_have_a_budget_too():
+    assert exceeded([replace(RUN, took_s=250)]) == []
+    assert exceeded([replace(RUN, took_s=251)]) == ["tests took 251 s of 200 s (tests/tiers/budgets.py)"]
+    assert exceeded([replace(RUN, kind=Kind.WHOLE, took_s=900)]) == []
 
 
 def left_by_a_run(folder: Path, run: RunTimes) -> Path:
@@ -83,6 +89,10 @@ def test_a_run_knows_how_much_of_ci_it_was(tmp_path, left_out, parts, kind):
     selection = tmp_path / "selection.json"
     selection.write_text(json.dumps({"chosen": {}, "left_out": left_out}))
     assert Tier("ci", tmp_path, CI, selection=selection).kind(parts) == kind
+
+
+def test_a_run_narrowed_by_arguments_is_not_a_whole_one(tmp_path):
+    assert Tier("ci", tmp_path, CI, more=["-k", "kafka"]).kind(CI) == Kind.SOME_PARTS
 
 
 def test_a_test_belongs_to_the_part_with_the_longest_path():
