@@ -66,6 +66,15 @@ def test_a_default_port_that_is_taken_moves_on(
             listen(port=port)
 
 
+def test_run_moves_on_from_a_default_port_that_is_taken(
+    tmp_path: Path, taken: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(rest, "DEFAULT_PORT", taken)
+    monkeypatch.setattr(rest, "_LAST_DEFAULT", taken + 50)
+    assert BUILT in said(run(tmp_path))
+    assert f"port {taken} is taken" in caplog.text
+
+
 def test_a_port_that_was_taken_by_a_start_that_failed_is_free_again(tmp_path: Path) -> None:
     with listen(port=0) as found:
         port = found.getsockname()[1]

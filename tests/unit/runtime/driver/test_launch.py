@@ -22,7 +22,7 @@ from tests.unit.runtime.driver.driver_kit import Driver
 from tests.unit.runtime.epochs.test_runner import runner_of
 from tidegate.checkpoint.assignment import UnclaimedState
 from tidegate.checkpoint.start import DirectoryMoved
-from tidegate.connectors.outcome import ForeignOutput
+from tidegate.connectors.outcome import CommitRefused, ForeignOutput
 from tidegate.connectors.sink import Settled, Sweeping
 from tidegate.core.errors import EpochFailed, PreconditionFailed
 from tidegate.core.ids import EpochId, Lineage, Slot, TaskId, Uid, ordinal, term_of
@@ -33,12 +33,13 @@ from tidegate.runtime.checkpoints.history import JobHistory
 from tidegate.runtime.checkpoints.ownership import Ownership
 from tidegate.runtime.driver import launch
 from tidegate.runtime.driver.interrupts import Interrupt
-from tidegate.runtime.driver.launch import _identity, _Launch, run_job
+from tidegate.runtime.driver.launch import _identity, _Launch, run_bounded, run_job
 from tidegate.runtime.driver.session import REQUIREMENTS
 from tidegate.runtime.epochs.settings import read_settings
 from tidegate.runtime.epochs.trigger import EpochTrigger
 from tidegate.runtime.monitoring.job_events import JobEvents
 from tidegate.runtime.sources.source_notes import UnclaimedPositions
+from tidegate.savepoint.restore_compatibility import StateChanged
 from tidegate.storage import RoutedStorage, StorageMisconfigured, open_storage
 
 KEYS_8 = 8
@@ -178,10 +179,26 @@ class Counter(tg.KeyedProcessFunction):
         yield row.k, self.n.value()
 
 
-def counting(name: str = "job", uid: str = "count", source: str = "in") -> tg.Job:
+class RenamedCounter(tg.KeyedProcessFunction):
+    seen = tg.ValueState(int, renamed_from="n")
+
+    def process_element(self, row: Any, ctx: Any) -> Any:
+        yield row.k, self.seen.value()
+
+
+class SilentCounter(tg.KeyedProcessFunction):
+    seen = tg.ValueState(int)
+
+    def process_element(self, row: Any, ctx: Any) -> Any:
+        yield row.k, self.seen.value()
+
+
+def counting(
+    name: str = "job", uid: str = "count", source: str = "in", function: type[tg.KeyedProcessFunction] = Counter
+) -> tg.Job:
     job = tg.Job(name, parallelism=2)
     rows = job.source(source, Frame("k string")).key_by("k")
-    rows.process(uid, Counter(), schema="k string, n bigint").sink("out", tg.DiscardSink())
+    rows.process(uid, function(), schema="k string, n bigint").sink("out", tg.DiscardSink())
     return job
 
 
@@ -290,6 +307,44 @@ def test_positions_of_a_source_that_the_job_no_longer_has_are_refused_unless_the
         pass
     with claimed(job, tmp_path / "next", path=savepoint, ignore_unclaimed_state=True):
         pass
+
+
+@pytest.mark.feature("I31")
+def test_a_start_refuses_a_state_that_was_renamed_without_a_word_until_it_is_declared_or_dropped(
+    tmp_path: Path, savepoint: str
+) -> None:
+    silent, folder = counting("next", function=SilentCounter), tmp_path / "next"
+    for refused in ({}, {"ignore_unclaimed_state": True}):
+        with pytest.raises(StateChanged, match="renamed_from='n'"), claimed(silent, folder, path=savepoint, **refused):
+            pass
+    assert not list(folder.rglob("log/*")), "nothing is written before the snapshot fits"
+    with claimed(silent, folder, path=savepoint, drop_state="count/n") as owned:
+        assert owned.restore_point().snapshot is not None
+
+
+@pytest.mark.feature("I31", "I37")
+def test_a_start_finds_renamed_states_operators_and_sources_and_leaves_the_savepoint_as_it_was(
+    tmp_path: Path, savepoint: str
+) -> None:
+    before = {path: path.read_bytes() for path in Path(savepoint).rglob("*") if path.is_file()}
+    uid, source = tg.Uid("sum", renamed_from="count"), tg.Uid("rows", renamed_from="in")
+    with claimed(counting("next", uid, source, RenamedCounter), tmp_path / "next", path=savepoint) as owned:
+        assert owned.snapshot is not None
+        (operator,) = owned.snapshot.operators
+        assert (operator.uid, [(state.name, state.id) for state in operator.states]) == ("sum", [("seen", 1)])
+        assert [position.uid for position in owned.snapshot.positions] == ["rows"]
+    assert {path: path.read_bytes() for path in Path(savepoint).rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.feature("E15", "I15")
+def test_a_start_from_a_savepoint_that_got_nowhere_is_repeated_by_the_same_command(
+    tmp_path: Path, savepoint: str
+) -> None:
+    with claimed(counting("next"), tmp_path / "next", path=savepoint) as owned:
+        lineage = owned.restore_point().lineage
+    with claimed(counting("next"), tmp_path / "next", path=savepoint) as owned:
+        assert owned.restore_point().lineage == lineage
+        assert owned.restore_point().snapshot is not None
 
 
 @pytest.mark.feature("D24", "D33")
@@ -415,11 +470,41 @@ def test_a_run_that_drains_does_not_start_from_a_drained_savepoint_and_read_noth
         launch._check_drain(snapshot, is_given=is_given)
 
 
-def writing(folder: Path) -> tg.Job:
+def writing(folder: Path, rows: Frame | None = None) -> tg.Job:
     """A job whose only target is a folder."""
     job = tg.Job("job", parallelism=1)
-    job.source("rows", Frame("a int")).sink("out", tg.FileSink(str(folder)))
+    job.source("rows", rows or Frame("a int")).sink("out", tg.FileSink(str(folder)))
     return job
+
+
+def test_the_first_start_of_a_job_is_refused_by_a_target_that_will_never_take_its_output(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    job, folder = writing(tmp_path / "file" / "out"), tmp_path / "checkpoints"
+    with pytest.raises(CommitRefused, match="is a file"), claimed(job, folder, KEYS_8):
+        pass
+    assert not list(folder.rglob("log/*")), "the job is not claimed"
+
+
+def test_a_run_without_checkpoints_is_refused_by_a_target_that_will_never_take_its_output(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    settings, _ = read_settings(1, parallelism=1, max_parallelism=None, checkpoint=None)
+    session: Any = Session()
+    with pytest.raises(CommitRefused, match="is a file"):
+        writing(tmp_path / "file" / "out", Socket("a int")).start(session)
+    with pytest.raises(CommitRefused, match="is a file"):
+        run_bounded(writing(tmp_path / "file" / "out").graph(), session, settings)
+
+
+def test_a_target_that_refuses_after_a_checkpoint_does_not_keep_a_job_from_starting(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its rows can be published when somebody has mended the target."""
+    with Driver(tmp_path, interval="1 h") as driver:
+        driver.checkpoint()
+    (tmp_path / "file").touch()
+    with claimed(writing(tmp_path / "file" / "out"), tmp_path / "checkpoints", KEYS_8) as owned:
+        assert owned.restore_point().checkpoint_id == 1
+    assert "the target of sink out takes no output now, which will wait for it" in caplog.text
 
 
 def leave_marker(folder: Path, lineage: Lineage, epoch: EpochId) -> None:
