@@ -72,14 +72,22 @@ def report(**changes: Any) -> RunReport:
 RESTORED = Restored(id=7, restore_timestamp=NOW - SECOND, is_savepoint=False, external_path="/c/chk-7")
 RESTS = (replace(TASK_LINE, busy=0.0, idle=1.0, held=0.0),)
 IDLE = {
-    "epochs": (epoch(HOUR + SECOND), epoch(HOUR, rows=0)), "checkpoints": statistics(checkpoint(7, HOUR)),
+    "started_ms": NOW - 2 * HOUR, "epochs": (epoch(HOUR + SECOND), epoch(HOUR, rows=0)),
+    "checkpoints": statistics(checkpoint(7, HOUR)),
     "unprotected_since_ms": None, "tasks": RESTS,
     "sources": (SourceLine(source="lines", event_time_lag_ms=HOUR, pending_rows=0),),
 }  # fmt: skip
 HELD = {
-    "held_by": "out", "sinks": (SinkLine(sink="out", guarantee="EXACTLY_ONCE", waiting_epochs=9),),
-    "epochs": (epoch(HOUR),), "unprotected_since_ms": None, "checkpoints": statistics(checkpoint(7, HOUR)),
+    "started_ms": NOW - 2 * HOUR, "held_by": "out",
+    "sinks": (SinkLine(sink="out", guarantee="EXACTLY_ONCE", waiting_epochs=9),),
+    "epochs": (epoch(HOUR),), "unprotected_since_ms": None, "checkpoints": statistics(checkpoint(7, HOUR)), "tasks": RESTS,
+    "sources": (SourceLine(source="lines", event_time_lag_ms=HOUR),),
 }  # fmt: skip
+ENDED = {
+    "ended_ms": NOW - 5 * SECOND,
+    "epochs": (epoch(7 * SECOND), epoch(6 * SECOND)),
+    "checkpoints": statistics(checkpoint(7, 9 * SECOND)),
+}
 SITUATIONS: dict[str, tuple[dict[str, Any], tuple[tuple[str, str], ...]]] = {
     "running": (
         {},
@@ -90,7 +98,10 @@ SITUATIONS: dict[str, tuple[dict[str, Any], tuple[tuple[str, str], ...]]] = {
         (("ok", "Healthy"), ("ok", "Idle"), ("ok", "3600 s"), ("none", "L1-S0"), ("none", "None")),
     ),
     "starting": (
-        {"status": "INITIALIZING", "epochs": (), "tasks": (), "checkpoints": statistics(), "unprotected_since_ms": None},
+        {
+            "status": "INITIALIZING", "started_ms": NOW - 5 * SECOND, "epochs": (), "tasks": (), "states": (), "sources": (),
+            "checkpoints": statistics(), "unprotected_since_ms": None,
+        },
         (("none", "Starting"), ("none", "No epoch"), ("none", "None yet"), ("none", "No task"), ("none", "None")),
     ),
     "started": (
@@ -103,10 +114,21 @@ SITUATIONS: dict[str, tuple[dict[str, Any], tuple[tuple[str, str], ...]]] = {
     ),
     "restarted by its driver": (
         {
-            "failures": (FAILURE,), "restarts": 1, "tasks": RESTS, "unprotected_since_ms": None,
-            "checkpoints": statistics(checkpoint(7, HOUR), checkpoint(8, SECOND, Reason.CHECKPOINT_COORDINATOR_SUSPEND)),
+            "failures": (FAILURE,), "restarts": 1,
+            "checkpoints": statistics(
+                checkpoint(7, 8 * SECOND), checkpoint(8, 5 * SECOND, Reason.CHECKPOINT_COORDINATOR_SUSPEND)
+            ),
         },
-        (("warn", "Restarted"), ("ok", "Yes"), ("ok", "3600 s"), ("none", "L1-S0"), ("warn", "UserCodeError")),
+        (("warn", "Restarted"), ("ok", "Yes"), ("ok", "8 s"), ("none", "L1-S0"), ("warn", "UserCodeError")),
+    ),
+    "restarted by its driver while idle": (
+        {
+            **IDLE, "failures": (FAILURE,), "restarts": 1,
+            "checkpoints": statistics(
+                checkpoint(7, HOUR), checkpoint(8, 5 * SECOND, Reason.CHECKPOINT_COORDINATOR_SUSPEND)
+            ),
+        },
+        (("warn", "Restarted"), ("ok", "Idle"), ("ok", "3600 s"), ("none", "L1-S0"), ("warn", "UserCodeError")),
     ),
     "restarting": (
         {"status": "RESTARTING", "failures": (FAILURE,)},
@@ -121,12 +143,12 @@ SITUATIONS: dict[str, tuple[dict[str, Any], tuple[tuple[str, str], ...]]] = {
         (("bad", "Output fails"), ("bad", "Held by out"), ("ok", "3600 s"), ("none", "L1-S0"), ("none", "None")),
     ),
     "failed": (
-        {"status": "FAILED", "failures": (replace(FAILURE, restarted=False),), "ended_ms": NOW},
-        (("bad", "Failed"), ("none", "Not running"), ("none", "4 s"), ("none", "L1-S0"), ("bad", "UserCodeError")),
+        {**ENDED, "status": "FAILED", "failures": (replace(FAILURE, restarted=False),)},
+        (("bad", "Failed"), ("none", "Not running"), ("none", "9 s"), ("none", "L1-S0"), ("bad", "UserCodeError")),
     ),
     "driver killed": (
-        {"status": "LOST"},
-        (("bad", "Driver gone"), ("none", "Not running"), ("none", "4 s"), ("none", "L1-S0"), ("none", "None")),
+        {**ENDED, "status": "LOST", "ended_ms": None, "written_ms": NOW - 5 * SECOND},
+        (("bad", "Driver gone"), ("none", "Not running"), ("none", "9 s"), ("none", "L1-S0"), ("none", "None")),
     ),
     "stopped with a savepoint": (
         {"status": "FINISHED", "end": RunEnd.SAVEPOINT, "end_place": "/s/savepoint-1", "ended_ms": NOW},
