@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import signal
+import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.unit.runtime.checkpoints.test_loop import COUNT, WAIT_S, Place
 from tests.unit.runtime.checkpoints.test_output import Place as OutputPlace
 from tests.unit.runtime.checkpoints.test_output import Target
 from tests.unit.runtime.driver.driver_kit import Driver
+from tests.unit.runtime.driver.test_attempt_directory import driver, kill
 from tests.unit.runtime.epochs.test_runner import runner_of
 from tidegate.checkpoint.assignment import UnclaimedState
 from tidegate.checkpoint.start import DirectoryMoved
@@ -34,6 +36,7 @@ from tidegate.runtime.checkpoints.ownership import Ownership
 from tidegate.runtime.driver import launch
 from tidegate.runtime.driver.interrupts import Interrupt
 from tidegate.runtime.driver.launch import _identity, _Launch, run_bounded, run_job
+from tidegate.runtime.driver.running_job import RunningJob
 from tidegate.runtime.driver.session import REQUIREMENTS
 from tidegate.runtime.epochs.settings import read_settings
 from tidegate.runtime.epochs.trigger import EpochTrigger
@@ -120,6 +123,23 @@ def test_an_interrupt_during_a_start_that_fails_ends_it_as_an_interrupt(monkeypa
     job.source("in", Socket("value string")).sink("out", tg.DiscardSink())
     with pytest.raises(KeyboardInterrupt):
         job.start(Session())  # type: ignore[arg-type]
+
+
+def test_a_start_removes_what_killed_drivers_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    dead, left = driver(tmp_path)
+    kill(dead)
+
+    def run(job: RunningJob) -> Any:
+        return SimpleNamespace(parallelism=1, state_backend="hashmap", follow=lambda: None)
+
+    monkeypatch.setattr(launch, "JobRun", run)
+    monkeypatch.setattr(launch, "RUNS_HERE", SimpleNamespace(add=lambda run: None))
+    events, job = JobEvents("orders"), SimpleNamespace(name="orders", runner=SimpleNamespace(epoch=None))
+    begun = _Launch(Session(), counting().graph(), None, EpochTrigger.parse(None), events)  # type: ignore[arg-type]
+    begun._follow(job, "without checkpoints")  # type: ignore[arg-type]
+    events.close()
+    assert not left.exists()
 
 
 @pytest.mark.feature("D33", "J11")
