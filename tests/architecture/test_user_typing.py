@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import os
 import re
@@ -87,6 +88,25 @@ def test_pyright_accepts_what_init_writes(tmp_path: Path) -> None:
     told = run("pyright", "--pythonpath", sys.executable, ".", cwd=tmp_path / "page-views")
 
     assert told.returncode == 0, told.stdout + told.stderr
+
+
+def test_parameters_of_methods_that_users_write_have_no_names() -> None:
+    """pyright asks for the names of the base class otherwise. Here also where pyright cannot be started."""
+    from tests.typing import user_code
+
+    renamed = [each for name, each in vars(user_code).items() if name.startswith("Renamed")]
+    named = [
+        f"{base.__qualname__}.{method}({parameter.name})"
+        for each in renamed
+        for method in vars(each)
+        for base in each.__mro__[1:]
+        if method in vars(base) and inspect.isfunction(vars(base)[method])
+        for parameter in list(inspect.signature(vars(base)[method]).parameters.values())[1:]
+        if parameter.kind is not parameter.POSITIONAL_ONLY
+    ]
+
+    assert renamed
+    assert named == []
 
 
 def test_public_signatures_name_their_types() -> None:

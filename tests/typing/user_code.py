@@ -1,4 +1,6 @@
-"""Typical code of users, as type checkers must accept it. It is checked and never run; see `test_user_typing`."""
+"""Typical code of users, as type checkers must accept it. It is checked and imported, and no job is run; see
+`test_user_typing`.
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from tidegate.api.rows import Acc, In, Out, Row, Stored
+from tidegate.api.rows import Acc, In, Out, Row, Stored, Typed
 from tidegate.core.errors import GraphError
 from tidegate.core.nearest import no_column
 from tidegate.graph.combine import PartialAggregate, quoted
@@ -21,7 +21,7 @@ from tidegate.graph.schema import KEY_KINDS, DataType, Field, Schema
 from tidegate.state import distinct
 
 
-class AggregateFunction(ABC, Generic[In, Acc, Out]):
+class AggregateFunction(ABC, Typed, Generic[In, Acc, Out]):
     """Combines rows into an accumulator, and that into a result. Its accumulators must be mergeable for session windows."""
 
     @abstractmethod

@@ -21,7 +21,7 @@ from tidegate.api.context import (
 )
 from tidegate.api.mistakes import BATCH_CALLS, ROW_CALLS, check_function
 from tidegate.api.ported_function import PortedFunction
-from tidegate.api.rows import Element, In, In2, K
+from tidegate.api.rows import Element, In, In2, K, Typed
 from tidegate.api.states import ListState, declared_states
 from tidegate.core.errors import GraphError
 from tidegate.graph.schema import Schema
@@ -129,7 +129,7 @@ class FlatMapFunction(Function, Generic[In]):
         """The rows to emit, mostly by `yield`. None is no row."""
 
 
-class KeyedProcessFunction(Function, Generic[In, K]):
+class KeyedProcessFunction(Function, Typed, Generic[In, K]):
     """Sees the rows of a keyed stream one by one, with state and timers of their key.
 
     State is declared on the class: `total = ValueState(float, default=0.0)`.
@@ -178,7 +178,7 @@ class KeyedBatchFunction(Function):
         return None
 
 
-class KeyedCoProcessFunction(Function, Generic[In, In2, K]):
+class KeyedCoProcessFunction(Function, Typed, Generic[In, In2, K]):
     """Sees the rows of two keyed streams one by one, with state and timers of their key that both sides share."""
 
     @abstractmethod
@@ -194,7 +194,7 @@ class KeyedCoProcessFunction(Function, Generic[In, In2, K]):
         return None
 
 
-class KeyedBroadcastProcessFunction(Function, Generic[In, In2, K]):
+class KeyedBroadcastProcessFunction(Function, Typed, Generic[In, In2, K]):
     """Sees the rows of a keyed stream, and those of a broadcast stream, each of which reaches every task.
 
     The broadcast side stores what it learns in a `BroadcastState`, which the keyed side may only read.

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeAlias
 from tidegate.api.context import ProcessContext
 from tidegate.api.functions import Function, KeyedProcessFunction
 from tidegate.api.keyed_operator import KeyedOperator
-from tidegate.api.rows import In, In2, K, Row
+from tidegate.api.rows import In, In2, K, Row, Typed
 from tidegate.api.states import ValueState
 from tidegate.api.window_contents import PairedContents
 from tidegate.api.window_function import EmitPairs
@@ -26,7 +26,7 @@ from tidegate.graph.schema import Schema
 from tidegate.graph.states import TIMERS, StateKind, StateSpec
 
 
-class ProcessJoinFunction(Function, Generic[In, In2, K]):
+class ProcessJoinFunction(Function, Typed, Generic[In, In2, K]):
     """Makes rows of pairs of rows."""
 
     @abstractmethod

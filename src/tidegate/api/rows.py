@@ -40,8 +40,21 @@ if TYPE_CHECKING:
     W = TypeVar("W", default=TimeWindow)
     W_co = TypeVar("W_co", default=TimeWindow, covariant=True)
 else:
-    # The defaults, new in Python 3.13, matter to type checkers only.
+    # Defaults are new in Python 3.13. Type checkers use them; see `Typed` for what Python needs.
     from typing import TypeVar
 
     In, In2, K, Element, Acc, Out, W = map(TypeVar, ("In", "In2", "K", "Element", "Acc", "Out", "W"))
     K_co, W_co = TypeVar("K_co", covariant=True), TypeVar("W_co", covariant=True)
+
+
+class Typed:
+    """Lets a class of users name only the first types of its base: `KeyedProcessFunction[Order]`. Type checkers know the defaults
+    of the others; Python knows none, and would refuse the class.
+    """
+
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, types):
+            given = types if isinstance(types, tuple) else (types,)
+            missing = len(cls.__parameters__) - len(given)
+            return super().__class_getitem__((*given, *[Any] * missing))

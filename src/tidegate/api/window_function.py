@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Generic, Protocol, TypeAlias
 
 from tidegate.api.functions import Function
-from tidegate.api.rows import In, K, Key, Row, W, W_co
+from tidegate.api.rows import In, K, Key, Row, Typed, W, W_co
 from tidegate.api.window import TimeWindow, Window
 from tidegate.core.times import moment
 
@@ -37,7 +37,7 @@ class WindowContext(Protocol[W_co]):
         ...
 
 
-class ProcessWindowFunction(Function, Generic[In, K, W]):
+class ProcessWindowFunction(Function, Typed, Generic[In, K, W]):
     """Sees all rows of a window at once; behind `aggregate` and `reduce`, their one result.
 
     State that it declares belongs to the key and is shared by its windows; declared with `.per_window()`, each window

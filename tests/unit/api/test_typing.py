@@ -1,10 +1,14 @@
-"""The editor knows the types of state. mypy is asked, as a user's project would ask it."""
+"""The editor knows the types of state and rows. mypy is asked, as a user's project would ask it."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from types import new_class
+from typing import Any
 
 import pytest
+
+import tidegate as tg
 
 CONFIG = """
 [mypy]
@@ -60,3 +64,23 @@ def test_types_in_the_editor(tmp_path: Path) -> None:
         'Argument 1 to "update" of "ValueAccess" has incompatible type "str"',
         'Argument 1 to "put" of "MapAccess" has incompatible type "int"',
     ], out + err
+
+
+@pytest.mark.parametrize(
+    "base",
+    [
+        tg.KeyedProcessFunction,
+        tg.KeyedCoProcessFunction,
+        tg.KeyedBroadcastProcessFunction,
+        tg.ProcessJoinFunction,
+        tg.ProcessWindowFunction,
+        tg.AggregateFunction,
+    ],
+)
+def test_a_class_may_name_only_the_first_types_of_its_base(base: Any) -> None:
+    """As type checkers allow it: the others have defaults."""
+    types = len(base.__parameters__)
+    for given in range(1, types + 1):
+        assert issubclass(new_class("Mine", (base[(int,) * given],)), base)
+    with pytest.raises(TypeError, match="Too many"):
+        base[(int,) * (types + 1)]
