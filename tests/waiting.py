@@ -42,7 +42,7 @@ def files_below(directory: Path) -> list[Path]:
 
 
 def remove(directory: Path) -> None:
-    """Delete a directory of local state, also while a worker that has not noticed the end of its job tidies in it."""
+    """Delete a directory of a job, also while a worker that has not noticed the end of its job still writes there."""
 
     def gone() -> bool:
         shutil.rmtree(directory, ignore_errors=True)

@@ -585,7 +585,7 @@ def test_a_savepoint_is_whole_by_itself_and_moves(shop, backend, form, then):
     moved = shop.folder / "elsewhere" / "copied"
     moved.parent.mkdir()
     shutil.move(taken, moved)
-    shutil.rmtree(shop.folder / "checkpoints")
+    remove(shop.folder / "checkpoints")
     # Another job begins with that state: only what came after the savepoint is read, and counted on.
     before = len(shop.out())
     shop.run(name="branch", backend=then, options={"execution.state-recovery.path": str(moved)})
@@ -678,7 +678,7 @@ def test_a_job_begins_from_tables_that_were_made_of_its_checkpoint(shop, backend
     copy_snapshot(
         StoredSnapshot.open(str(shop.newest())), open_storage(str(tables)), "CANONICAL", Changes(max_parallelism=64)
     )
-    shutil.rmtree(shop.folder / "checkpoints")
+    remove(shop.folder / "checkpoints")
     job = shop.feed(2).job(parallelism=3, name="branch")
     job.max_parallelism = 64
     choices = shop.choices(backend=backend, options={"execution.state-recovery.path": str(tables)})
