@@ -61,6 +61,6 @@ def test_every_part_has_a_command_at_any_size(tmp_path: Path):
 
 
 def test_every_test_of_ci_runs_at_night(tmp_path: Path):
-    """What a change does not reach takes turns, but a turn is lost when several commits land at once."""
+    """Of what a change does not reach, each commit runs one quarter; when several land at once, some quarters are never run."""
     commands = [part.command(1, tmp_path / "none.json")[1:] for part in nightly.PARTS]
     assert ["-m", "tests.tiers", "ci", "--all"] in commands
