@@ -82,14 +82,15 @@ def run(options: argparse.Namespace) -> int:
 
 
 LIMITS = {"memory_mb": 1.15, "open_files": 1.1, "local_files": 1.25, "local_mb": 1.5, "stored_files": 1.25}
-"""Last quarter against second quarter. The log of a job keeps one small entry for each checkpoint, so it is not counted."""
+"""Last quarter against second quarter. The log of a job is not counted: it grows by a small entry with each checkpoint
+until a second folder is full, and then loses the first one."""
 
 
 def sample(folder: Path, epoch: int) -> dict[str, int]:
     """What this process, its JVM and its Python workers hold, and what lies on disk."""
     pids = [os.getpid(), *descendants(os.getpid())]
     local = _files(folder / "local")
-    stored = [path for path in _files(folder / "checkpoints") if path.parent.name != "log"]
+    stored = [path for path in _files(folder / "checkpoints") if "entries" not in path.parts]
     return {
         "epoch": epoch,
         "memory_mb": sum(map(_resident_kb, pids)) // 1024,

@@ -140,7 +140,7 @@ class Published:
     """What became of a publication."""
 
     publication: Publication
-    error: str | None = None
+    error: str | ForeignOutput | None = None
     by_driver: bool = False
 
 
@@ -160,6 +160,8 @@ class SimDriver:
         self.accepts = False
         """Whether the user accepts output that the log does not know."""
         self.tasks: RealTasks | None = None
+        self.offers_again = False
+        """Whether it begins a new line of history and publishes what the abandoned one owes. Its operator knows that."""
         self.is_copy = False
         """Whether it finds the log of another place, and nobody has said that this is meant."""
         self._start = start
@@ -180,6 +182,8 @@ class SimDriver:
         self._stopped: tuple[CheckpointRef, Instant] | None = None
         """The savepoint that ended the job, and since when its output is waited for."""
         self._in_tasks: set[tuple[Uid, int, EpochId]] = set()
+        self._unasked: set[Uid] = set()
+        """Sinks whose targets were away when the driver looked for markers, and have taken nothing since."""
         """What tasks are at work to publish."""
         self._cleaning = False
         self._quiet_since: Instant | None = None
@@ -225,6 +229,11 @@ class SimDriver:
         if self.is_copy:
             world.fail(f"{self.process.name} continues a copy of the job's directory")
         world.tally.events["claims"] += 1
+        if self.offers_again:
+            lines = {entry.lineage for entry in world.watch(plan.layout).log} - {self._entry.lineage}
+            world.target(self.process.job).abandon(lines, world.storage)
+        if self.accepts:
+            world.watch(plan.layout).excuse(self._entry)
         while True:
             try:
                 ended = yield from self._own()
@@ -242,10 +251,11 @@ class SimDriver:
                 self._entry = yield from self._claim_again()
 
     def _check_targets(self) -> Steps[None]:
-        """What the product does before a claim. A target that is away is checked by its first commit."""
+        """What the product does before a claim. A target that is away is asked before its first commit."""
         if self._start.fresh:
             return
         target = self.world.target(self.process.job)
+        self._unasked = {sink for sink in SINKS if target.is_away(sink, self.world.storage)}
         markers: Callable[[Lineage], Markers] = lambda lineage: target.markers(lineage, self.world.storage)  # noqa: E731
         foreign = yield from foreign_output(self.plan.layout, markers, self._start.source)
         for sink, epochs in foreign.items():
@@ -1038,9 +1048,18 @@ class SimDriver:
             in_tasks = {sink: stable for sink, stable in IN_TASKS.items() if sink not in by_driver}
             for publication in self._schedule.begin(due, self.now, in_tasks):
                 self.world.tally.events["publications by the driver"] += publication.sink in IN_TASKS
-                self.world.spawn(self.process, self._publish_output(publication, by_driver=True))
+                self.world.spawn(
+                    self.process, self._publish_output(self._compared(publication), self._life, by_driver=True)
+                )
             for publication in self._schedule.for_tasks(due, self.now, in_tasks):
-                self._publish_in_task(publication)
+                self._publish_in_task(self._compared(publication))
+
+    def _compared(self, publication: Publication) -> Publication:
+        """As the product's `OutputRelease` does it."""
+        if publication.sink not in self._unasked:
+            return publication
+        self.world.tally.events["publications that ask the target first"] += 1
+        return replace(publication, compare_with=self.store.entry.history)
 
     def _publish_in_task(self, publication: Publication) -> None:
         """A task does it in a process of its own, sooner or later, whether its driver still lives or not."""
@@ -1051,22 +1070,28 @@ class SimDriver:
         task = Process(name=f"{self.process.name}-S{order[1]}", job=self.process.job, history=self.process.history)
         task.on_exit = lambda how: self._in_tasks.discard(order)
         delay = self.world.rng.uniform(1, 4_000 if self.world.chance(self.world.odds.slow_request * 4) else 100)
-        self.world.clock.after(delay, lambda: self.world.spawn(task, self._publish_output(publication), main=True))
+        steps = self._publish_output(publication, self._life)
+        self.world.clock.after(delay, lambda: self.world.spawn(task, steps, main=True))
 
-    def _publish_output(self, publication: Publication, by_driver: bool = False) -> Steps[None]:
-        """One event for each committable: others publish, crash and sleep in between."""
-        life, error = self._life, None
+    def _publish_output(self, publication: Publication, life: int, by_driver: bool = False) -> Steps[None]:
+        """One event for each committable: others publish, crash and sleep in between. The result is for the claim that asked."""
+        error: str | ForeignOutput | None = None
         try:
             for committable in publication.committables:
-                yield from commit(Publication(publication.sink, (committable,)))
+                yield from commit(replace(publication, committables=(committable,)))
         except CommitFailed as failed:
             error = str(failed)
+        except ForeignOutput as foreign:
+            error = foreign
         if life == self._life:
             self.inbox.append(Published(publication, error, by_driver))
 
     def _note(self, result: Published) -> None:
         sink = result.publication.sink
+        if isinstance(result.error, ForeignOutput):
+            raise result.error  # the job stops
         if result.error is None:
+            self._unasked.discard(sink)
             self._schedule.succeeded(sink, self.now, by_tasks=not result.by_driver)
             self.store.published(result.publication)
             if result.by_driver:

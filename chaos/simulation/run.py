@@ -189,6 +189,7 @@ class Run:
         newest = world.watch(job.plan.layout).newest
         elsewhere = newest is not None and newest.location != job.place
         driver.is_copy = elsewhere and not start.fresh and not start.accepts_move
+        driver.offers_again = start.fresh and not elsewhere
         driver.savepoints = job.savepoints
         driver.accepts = accepts
         driver.winding_down = self._winding
@@ -290,8 +291,9 @@ class Run:
                 driver.process.on_exit = lambda how, driver=driver: stopped.running.remove(driver)  # type: ignore[misc]
                 self._world(stopped).kill(driver.process, "stopped for its copy")
         if stays is job:
+            # What tasks of the other one were about to publish must be there before the operator looks.
             start = Start(accepts_move=True)
-            self.world.clock.after(300, lambda: self._begin(job, start, True, accepts=True))
+            self.world.clock.after(LATE_MS, lambda: self._begin(job, start, True, accepts=True))
 
     def _plan_restore(self, job: SimJob) -> None:
         """Back up the job's folder while it runs, stop the job later, and restore the folder when no late request is left."""

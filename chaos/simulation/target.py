@@ -10,8 +10,8 @@ from chaos.simulation.clock import Clock
 from chaos.simulation.faults import CALM, Violation
 from chaos.simulation.storage import SimStorage
 from tidegate.checkpoint.committables import Channel, channel
-from tidegate.checkpoint.effects import CommitFailed
-from tidegate.connectors.sink import Committable, CommitterContext
+from tidegate.checkpoint.effects import Commit, CommitFailed
+from tidegate.connectors.sink import Committable, CommitterContext, check_markers
 from tidegate.core.history import History
 from tidegate.core.ids import EpochId, Lineage, Uid
 from tidegate.graph.schema import Schema
@@ -20,6 +20,21 @@ _SCHEMA = Schema.parse("value string")
 
 INLINE = "inline"
 """The payload of a committable that has its rows inside."""
+
+
+class SlotMarkers:
+    """The committer of one place, as far as it lists markers."""
+
+    def __init__(self, target: SimTarget, storage: SimStorage) -> None:
+        self._target, self._storage = target, storage
+
+    def commit(self, requests: Sequence[Committable]) -> None:
+        raise NotImplementedError
+
+    def markers(self, lineage: Lineage, sink: Uid) -> list[EpochId]:
+        if self._target.is_away(sink, self._storage):
+            raise CommitFailed("the target is away (simulated)")
+        return self._target.markers(lineage, self._storage).get(sink, [])
 
 
 class SimTarget:
@@ -43,17 +58,19 @@ class SimTarget:
         """Output of another place that the operator of this place knows of."""
         self._shared: set[tuple[Lineage, EpochId]] = set()
         """Epochs that were complete when the job was copied: both places may publish them."""
+        self._abandoned: set[tuple[SimStorage, Lineage]] = set()
+        """Lines of history that the operator of a place has left."""
         self._values: dict[tuple[SimStorage, Uid, int], EpochId] = {}
 
     def markers(self, lineage: Lineage, storage: SimStorage) -> dict[Uid, list[EpochId]]:
         """The last epochs of all slots, of sinks that can be asked now."""
         found: dict[Uid, list[EpochId]] = {}
         for (line, sink, _), shown in self.visible.items():
-            if line == lineage and shown and not self._is_away(sink, storage):
+            if line == lineage and shown and not self.is_away(sink, storage):
                 found.setdefault(sink, []).append(shown[-1])
         return found
 
-    def _is_away(self, sink: Uid, storage: SimStorage) -> bool:
+    def is_away(self, sink: Uid, storage: SimStorage) -> bool:
         until_ms = max(self.away_until_ms.get(sink, 0.0), self.cut_off_until_ms.get(storage, 0.0))
         return self._clock.now_ms < until_ms
 
@@ -72,19 +89,26 @@ class SimTarget:
         """The operator of the job in this place knows all output until now."""
         self._known[storage] = {*self._authors}
 
+    def abandon(self, lines: set[Lineage], storage: SimStorage) -> None:
+        """The operator begins a new line of history, and knows that what the abandoned ones owe is published once more, next to
+        what a copy of the job has made of them since."""
+        self._abandoned |= {(storage, lineage) for lineage in lines}
+
     def share(self, epochs: set[tuple[Lineage, EpochId]], *places: SimStorage) -> None:
         """The job was copied when these epochs were complete."""
         self._shared = epochs
         for storage in places:
             self.know(storage)
 
-    def commit(self, committables: Sequence[Committable], storage: SimStorage, history: History | None = None) -> None:
+    def commit(self, effect: Commit, storage: SimStorage, history: History | None = None) -> None:
         """One transaction for each: look at the marker, read the staged rows, show them, move the marker."""
-        for committable in committables:
+        if effect.compare_with is not None:
+            check_markers(SlotMarkers(self, storage), effect.committables[0].sink, effect.compare_with)
+        for committable in effect.committables:
             self._commit(committable, storage, history)
 
     def _commit(self, committable: Committable, storage: SimStorage, history: History | None) -> None:
-        if self._is_away(committable.sink, storage):
+        if self.is_away(committable.sink, storage):
             raise CommitFailed("the target is away (simulated)")
         refuses = self._rng.random() < self.odds.target_refuses if self.odds.target_refuses else False
         if refuses and self._rng.random() < 0.5:
@@ -103,13 +127,21 @@ class SimTarget:
                     "nobody was asked"
                 )
             lane = channel(committable)
-            for epoch in shown:
-                known = (lane, epoch) in self._known[storage] or (lane[0], epoch) in self._shared
-                if self._authors[lane, epoch] is not storage and not known:
-                    raise Violation(
-                        f"epoch {committable.epoch} of {lane} was written next to epoch {epoch}, which a copy of the job has "
-                        "published, and nobody was asked"
-                    )
+            others = [
+                epoch
+                for epoch in shown
+                if self._authors[lane, epoch] is not storage
+                and (lane, epoch) not in self._known[storage]
+                and (lane[0], epoch) not in self._shared
+            ]
+            if others and (storage, committable.lineage) not in self._abandoned:
+                raise Violation(
+                    f"epoch {committable.epoch} of {lane} was written next to epoch {others[0]}, which a copy of the job has "
+                    "published, and nobody was asked"
+                )
+            if others:
+                self.repeats[lane, committable.epoch] += 1
+                self.overwrite()
             self._authors[lane, committable.epoch] = storage
             shown.append(committable.epoch)
             self._write(committable, storage)

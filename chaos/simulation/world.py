@@ -327,7 +327,7 @@ class World:
         if isinstance(effect, Sweep):
             return None  # a write is applied as a whole or not at all
         assert isinstance(effect, Commit)
-        return self.target(process.job).commit(effect.committables, self.storage, process.history)
+        return self.target(process.job).commit(effect, self.storage, process.history)
 
     # history
 

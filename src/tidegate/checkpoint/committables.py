@@ -145,10 +145,11 @@ class Carried:
 def commit(publication: Publication) -> Steps[None]:
     """Publish the output of one sink. Raises `CommitFailed`; a retry skips, by marker, what the target has accepted.
 
-    1. Pass everything to the target, which publishes it in the order of epochs. A crash before the result leaves some
+    1. If the target could not be asked when the job started, compare its markers with the job's history. Changes nothing.
+    2. Pass everything to the target, which publishes it in the order of epochs. A crash before the result leaves some
        of it published and nothing recorded; the repeat finds the markers.
     """
-    yield Commit(publication.committables)
+    yield Commit(publication.committables, publication.compare_with)
     reach("release.1-commit", sink=publication.sink)
 
 

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from tidegate.connectors.sink import Committable
 from tidegate.core.errors import StorageError, TidegateError
+from tidegate.core.history import History
 from tidegate.storage.errors import ObjectMissing
 from tidegate.storage.port import Nonce, Storage
 
@@ -106,6 +107,8 @@ class Commit:
     """
 
     committables: tuple[Committable, ...]
+    compare_with: History | None = None
+    """Compare all markers of the sink with this history first. Raises `ForeignOutput` if the target has output of another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +125,7 @@ Steps: TypeAlias = Generator[Effect, Any, T]
 def perform(
     steps: Steps[T],
     storage: Storage,
-    commit: Callable[[Sequence[Committable]], None] | None = None,
+    commit: Callable[[Commit], None] | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> T:
     """Run a protocol to its end on real storage.
@@ -165,7 +168,7 @@ def _delete_in_parallel(storage: Storage, paths: Sequence[str]) -> None:
 def _do(  # noqa: C901 one case for each effect
     effect: Effect,
     storage: Storage,
-    commit: Callable[[Sequence[Committable]], None] | None,
+    commit: Callable[[Commit], None] | None,
     sleep: Callable[[float], None],
 ) -> Any:
     match effect:
@@ -195,4 +198,4 @@ def _do(  # noqa: C901 one case for each effect
                 raise CommitFailed(
                     f"Sink {committables[0].sink!r} has output to commit, but no committer was provided."
                 )
-            return commit(committables)
+            return commit(effect)

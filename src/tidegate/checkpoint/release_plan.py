@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from tidegate.checkpoint.sink_output import OutputUpTo
 from tidegate.connectors.sink import Committable
 from tidegate.core.clock import Instant, MonotonicMs
+from tidegate.core.history import History
 from tidegate.core.ids import EpochId, Uid
 
 _MOST_IN_ORDER = 500
@@ -33,6 +34,9 @@ class Publication:
 
     sink: Uid
     committables: tuple[Committable, ...]
+    compare_with: History | None = None
+    """Compare the markers of all slots with this history first: the target could not be asked when the job started, and a commit
+    sees only the markers of its own slots."""
 
     @property
     def last(self) -> EpochId:

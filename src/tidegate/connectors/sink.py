@@ -180,6 +180,15 @@ class CommitterContext:
         return known.covers(marker, epoch)
 
 
+def check_markers(committer: Committer, sink: Uid, history: History) -> None:
+    """Raise `ForeignOutput` if the target has output, of whatever slot, that is not of the job's history. A commit only sees the
+    markers of the slots that it publishes."""
+    if isinstance(committer, Marking):
+        found = committer.markers(history.lineage, sink)
+        if unknown := [epoch for epoch in found if not history.knows(history.lineage, epoch)]:
+            raise ForeignOutput(sink, unknown)
+
+
 _NO_HISTORY = History(Lineage(""), ())
 """Of a job without checkpoints: markers are compared with each other only."""
 
@@ -275,7 +284,7 @@ class Marking(Protocol):
 
     def markers(self, lineage: Lineage, sink: Uid, /) -> Collection[EpochId]:
         """Return the last epoch of each marker of this lineage and sink, in any order. Changes nothing in the target. A
-        target that cannot be reached raises what `commit` raises; its markers are checked at the first commit."""
+        target that cannot be reached raises what `commit` raises; it is asked again before it gets any output."""
         ...
 
 

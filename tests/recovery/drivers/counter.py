@@ -14,7 +14,6 @@ import sqlite3
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from tidegate.checkpoint.claim import claim, show_life
 from tidegate.checkpoint.cleaner import Cleaner
 from tidegate.checkpoint.completed_store import CompletedCheckpointStore, Draft
 from tidegate.checkpoint.contents import CheckpointContents
-from tidegate.checkpoint.effects import Steps, perform
+from tidegate.checkpoint.effects import Commit, Steps, perform
 from tidegate.checkpoint.entry import RunOutcome, Signature
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.log import ClaimLost
@@ -66,8 +65,8 @@ class Counter:
     def do(self, steps: Steps[object]) -> object:
         return perform(steps, self.storage, self.commit)
 
-    def commit(self, committables: Sequence[Committable]) -> None:
-        for committable in committables:
+    def commit(self, effect: Commit) -> None:
+        for committable in effect.committables:
             self.commit_one(committable)
 
     def commit_one(self, committable: Committable) -> None:

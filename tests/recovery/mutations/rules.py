@@ -969,4 +969,20 @@ MUTATIONS = (
         "",
         test="tests/contract/sinks/test_file_sink.py::TestJsonFiles::test_a_restored_job_publishes_nothing_beside_a_lost_history",
     ),
+    Mutation(
+        "asked-late",
+        "A target that could not be asked at the start is asked before it gets any output",
+        "src/tidegate/runtime/checkpoints/output.py",
+        "        if publication.sink not in self._sinks.unasked:\n",
+        "        if publication.sink in self._sinks.unasked:\n",
+        test="tests/unit/runtime/checkpoints/test_output.py::test_a_target_that_could_not_be_asked_gets_nothing_next_to_output_of_another_history",
+    ),
+    Mutation(
+        "asked-by-tasks",
+        "A task asks such a target, too",
+        "src/tidegate/runtime/task/background_publish.py",
+        "            if self.order.compares and history is not None:\n",
+        "            if False:\n",
+        test="tests/unit/runtime/task/test_background_publish.py::test_a_task_publishes_nothing_next_to_output_of_another_history_if_the_driver_could_not_ask",
+    ),
 )

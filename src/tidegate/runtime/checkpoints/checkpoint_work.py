@@ -150,7 +150,7 @@ def _publishes(
         if sink is not None and sink.level == level:
             lane = each.committables[0].slot if sink.stable else ALL_SLOTS
             place = lane if sink.stable else crc32(each.sink.encode())
-            order = PublishOrder(each.sink, lane, each.committables)
+            order = PublishOrder(each.sink, lane, each.committables, each.compare_with is not None)
             orders[place % job.parallelism].append(order)
     return tuple(map(tuple, orders)) if any(orders) else ()
 

@@ -42,6 +42,8 @@ class Committers:
             self.committers[sink.uid] = sink.target.create_committer(context)
         for sink in graph.sinks:
             prepare(sink.target, sink.input.schema)
+        self.unasked: set[Uid] = set()
+        """Sinks whose targets could not be asked for their markers."""
         self.done = SinkCommits()
         """Commits of output that is committed with its epoch."""
 
@@ -92,14 +94,15 @@ class Committers:
                 log.warning("the target of sink %s takes no output now, which will wait for it: %s", uid, error)
 
     def markers(self, lineage: Lineage) -> dict[Uid, Collection[EpochId]]:
-        """Return the markers of this lineage in all targets that can be asked. A target that is not reachable now is checked
-        when it gets its first output."""
+        """Return the markers of this lineage in all targets that can be asked. A target that is not reachable now is asked
+        before it gets its first output."""
         found: dict[Uid, Collection[EpochId]] = {}
         for uid, committer in self.committers.items():
             if isinstance(committer, Marking):
                 try:
                     found[uid] = committer.markers(lineage, uid)
                 except Exception as error:
+                    self.unasked.add(uid)
                     log.warning("the target of sink %s could not be asked for its markers: %s", uid, error)
         return found
 

@@ -12,7 +12,7 @@ import queue
 import random
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tidegate.checkpoint.effects import CommitFailed
@@ -114,8 +114,8 @@ class OutputRelease:
         by_driver = self._choice.of_driver(due, self.schedule.busy, now)
         stable = {uid: sink.stable for uid, sink in self._task_sinks.items() if uid not in by_driver}
         for publication in self.schedule.begin(due, now, stable):
-            self._sinks.publish(publication, self._post_result)
-        self.for_tasks = tuple(self.schedule.for_tasks(due, now, stable))
+            self._sinks.publish(self._compared(publication), self._post_result)
+        self.for_tasks = tuple(map(self._compared, self.schedule.for_tasks(due, now, stable)))
         self.waiting = summary(due, self.schedule)
         self._loop.wake_at(self.schedule.wake_ms(now))
 
@@ -131,6 +131,7 @@ class OutputRelease:
         if error is None:
             now = self._history.clock.now()
             self.schedule.succeeded(publication.sink, now)
+            self._sinks.unasked.discard(publication.sink)
             self._choice.succeeded(publication.sink)
             parts = len(publication.committables)
             self._statistics.sinks.committed(publication.sink, result.duration_ms, parts, now.wall_ms)
@@ -161,6 +162,7 @@ class OutputRelease:
             if each.error is None:
                 now = self._history.clock.now()
                 self.schedule.succeeded(sink, now, by_tasks=True)
+                self._sinks.unasked.discard(sink)
                 parts = sum(each.outcomes.values())
                 self._statistics.sinks.committed(sink, each.duration_ms, parts, now.wall_ms)
                 self._store.ledger.confirm(marks)
@@ -197,6 +199,12 @@ class OutputRelease:
         self.schedule.refused(error.sink, str(error))
         self._ownership.failure.set(error, over=(CheckpointsFailed,))
         self.record()
+
+    def _compared(self, publication: Publication) -> Publication:
+        """Until a target that could not be asked has taken output, whoever publishes to it asks first."""
+        if publication.sink not in self._sinks.unasked:
+            return publication
+        return replace(publication, compare_with=self._store.entry.history)
 
     def record(self) -> None:
         """Record what is published, and complete the requests that wait for it."""

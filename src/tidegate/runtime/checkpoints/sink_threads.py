@@ -16,14 +16,15 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tidegate.checkpoint.committables import commit
-from tidegate.checkpoint.effects import CommitFailed, perform
+from tidegate.checkpoint.effects import Commit, CommitFailed, perform
 from tidegate.checkpoint.release_plan import Publication
 from tidegate.connectors.outcome import CommitOutcome, outcome_of
-from tidegate.connectors.sink import Committable, Committer, Settled, Sweeping, calls_of
+from tidegate.connectors.sink import Committable, Committer, Settled, Sweeping, calls_of, check_markers
 from tidegate.core.errors import ConnectorError
 from tidegate.core.ids import EpochId, Uid
 from tidegate.core.log_setup import in_this_context
@@ -62,7 +63,9 @@ class PublishResult:
 class SinkThreads:
     """The threads of all sinks. They outlive a term of the job that is claimed again: a committer only ever has one thread."""
 
-    def __init__(self, committers: Mapping[Uid, Committer], storage: Storage) -> None:
+    def __init__(self, committers: Mapping[Uid, Committer], storage: Storage, unasked: Iterable[Uid] = ()) -> None:
+        self.unasked = set(unasked)
+        """Sinks whose targets could not be asked for their markers when the job started, and have taken nothing since."""
         self._sinks = {uid: _SinkThread(uid, committer, storage) for uid, committer in committers.items()}
 
     @property
@@ -148,14 +151,20 @@ class _SinkThread:
         outcomes: list[CommitOutcome] = []
         taken: list[Committable] = []
 
-        def call(committables: Sequence[Committable]) -> None:
-            for part in calls_of(self._committer, committables, lambda c: c.epoch):
-                call_once(part)
+        def call(effect: Commit) -> None:
+            with classified():
+                if effect.compare_with is not None:
+                    check_markers(self._committer, self._uid, effect.compare_with)
+            for part in calls_of(self._committer, effect.committables, lambda c: c.epoch):
+                with classified():
+                    told = self._committer.commit(list(part))
+                outcomes.extend(told or [CommitOutcome.COMMITTED] * len(part))
                 taken.extend(part)
 
-        def call_once(committables: Sequence[Committable]) -> None:
+        @contextmanager
+        def classified() -> Iterator[None]:
             try:
-                told = self._committer.commit(list(committables))
+                yield
             except Exception as error:
                 outcome = outcome_of(error)
                 outcomes.append(outcome)
@@ -165,7 +174,6 @@ class _SinkThread:
                         sink=publication.sink, which=_span(publication), epoch=first, outcome=outcome, error=error
                     ) from error
                 raise CommitFailed(str(error) or type(error).__name__) from error
-            outcomes.extend(told or [CommitOutcome.COMMITTED] * len(committables))
 
         error: BaseException | None = None
         started = time.monotonic()

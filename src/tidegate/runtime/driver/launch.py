@@ -233,7 +233,9 @@ class _Launch:
             runner = EpochRunner(self._spark, self._graph, self._settings, _identity(owned, chosen))
             described = self._described(runner, chosen)
             statistics = CheckpointStatistics(directory=location(storage.url), on_ended=self._events.checkpoint)
-            loop = CheckpointLoop(owned, described, SinkThreads(committers.committers, storage), statistics)
+            loop = CheckpointLoop(
+                owned, described, SinkThreads(committers.committers, storage, committers.unasked), statistics
+            )
             job = self._job(chosen, committers, runner, described, loop)
             if lost is not None:
                 job.lost_driver = self._tell_of(lost, before)

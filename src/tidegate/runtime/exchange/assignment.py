@@ -38,6 +38,8 @@ class PublishOrder:
     lane: int
     """The slot whose output it is, perhaps one of an older parallelism; `ALL_SLOTS` for a sink whose slots are not stable."""
     requests: tuple[Committable, ...] = field(repr=False)
+    compares: bool = False
+    """Compare the markers of all slots with the job's history first: nobody could ask the target when the job started."""
 
     @property
     def end(self) -> tuple[EpochId, Slot]:

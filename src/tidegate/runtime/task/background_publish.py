@@ -30,7 +30,7 @@ from functools import partial
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.staging import StagedReader
 from tidegate.connectors.outcome import CommitOutcome, outcome_of
-from tidegate.connectors.sink import Committable, Committer, CommitterContext, calls_of
+from tidegate.connectors.sink import Committable, Committer, CommitterContext, calls_of, check_markers
 from tidegate.core.faults import reach
 from tidegate.core.history import History
 from tidegate.core.ids import Lineage, Term, Uid
@@ -67,10 +67,12 @@ class Publishing:
     told: bool = False
     """Whether some task has acknowledged the result. Its epoch may have been discarded."""
 
-    def run(self, committer: Callable[[], Committer]) -> None:
+    def run(self, committer: Callable[[], Committer], history: History | None = None) -> None:
         requests, started = self.order.requests, time.monotonic()
         try:
             made = committer()
+            if self.order.compares and history is not None:
+                check_markers(made, self.order.sink, history)
             for part in calls_of(made, requests, lambda request: request.epoch):
                 told = made.commit(part)
                 reach("task-publish.1-published", sink=self.order.sink)
@@ -127,7 +129,7 @@ def begin(
         _forget_older(run, term)
         _under_way.pop(key, None)  # Move it to the end: the entries at the beginning are evicted first.
         made = _under_way[key] = Publishing(order=order)
-    work = partial(made.run, partial(_committer, key, archive, job, sink, history))
+    work = partial(made.run, partial(_committer, key, archive, job, sink, history), history)
     threading.Thread(target=work, name=f"tidegate-publish-{order.sink}-{order.lane}", daemon=True).start()
     return made
 

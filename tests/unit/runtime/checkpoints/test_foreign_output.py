@@ -15,6 +15,7 @@ from tidegate.checkpoint.metadata import decode
 from tidegate.checkpoint.start import DirectoryMoved
 from tidegate.connectors.outcome import ForeignOutput
 from tidegate.core.ids import EpochId, Lineage, Uid, ordinal
+from tidegate.graph.model import Graph
 from tidegate.runtime.checkpoints.committers import Committers
 from tidegate.runtime.checkpoints.history import JobHistory
 from tidegate.runtime.driver.launch import accept_output
@@ -124,9 +125,10 @@ def test_a_target_that_cannot_be_asked_does_not_prevent_the_start(caplog: pytest
     class Silent:
         def commit(self, requests: object) -> None: ...
 
-    committers = object.__new__(Committers)
+    committers = Committers(Graph("job", ()), None)
     committers.committers = {OUT: Unreachable(), Uid("other"): Silent()}  # type: ignore[dict-item]
     assert committers.markers(Lineage("line")) == {}
+    assert committers.unasked == {OUT}
     assert "no route to host" in caplog.text
 
 

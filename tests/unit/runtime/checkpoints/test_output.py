@@ -138,7 +138,7 @@ class Place:
     def run(
         self, job: str = "job", path: str | None = None, strict: bool = False, tasks: TaskSink | None = None,
         fresh: bool = False, claim: bool = False, allow: bool = False, listening: frozenset[int] = frozenset(),
-        sources: tuple[Uid, ...] = (), **targets: Target,
+        sources: tuple[Uid, ...] = (), unasked: tuple[Uid, ...] = (), **targets: Target,
     ) -> Iterator[Job]:  # fmt: skip
         layout = JobLayout(job)
         options = {
@@ -176,7 +176,7 @@ class Place:
         )
         waited = len(summary(owned.store.due(), ReleaseSchedule()))
         quick = Backoff(first_ms=10, greatest_ms=20)
-        loop = CheckpointLoop(owned, described, SinkThreads(committers, self.storage), backoff=quick)
+        loop = CheckpointLoop(owned, described, SinkThreads(committers, self.storage, unasked), backoff=quick)
         running = Job(loop, self.folder, owned.restore_point().lineage, owned.restore_point().term)
         running.waited_at_first = waited
         loop.begin_at(running.snapshot())
@@ -845,6 +845,72 @@ def test_tasks_publish_what_the_driver_could_not(place: Place) -> None:
         told(job, 0, epoch)
         job.loop.published().result(WAIT_S)
         assert job.asked() == []
+
+
+class Marked(Target):
+    """A committer that lists the markers of its target, which may be away."""
+
+    def __init__(self, *markers: EpochId) -> None:
+        super().__init__()
+        self.listed = list(markers)
+        self.away = 0
+        """How often it does not answer."""
+        self.asked = 0
+
+    def markers(self, lineage: Lineage, sink: Uid) -> list[EpochId]:
+        self.asked += 1
+        if self.asked <= self.away:
+            raise OSError("no route")
+        return self.listed
+
+
+LOST = EpochId(Term((7 << 32) + 1), 3)
+"""Of a history that the log does not have."""
+
+
+def test_a_target_that_could_not_be_asked_gets_nothing_next_to_output_of_another_history(place: Place) -> None:
+    """The marker is of another slot than the output, so no commit sees it."""
+    out = Marked(LOST)
+    with place.run(out=out, unasked=(Uid("out"),)) as job:
+        job.epoch("out")
+        job.checkpoint()
+        eventually(lambda: job.loop.ownership.failure.error is not None)
+        with pytest.raises(OutputStopped, match=r"epoch 3 of term 7, that the checkpoint directory does not know"):
+            job.loop.check()
+    assert out.calls == []
+
+
+def test_a_target_that_could_not_be_asked_is_asked_until_it_has_taken_output_and_not_after_that(place: Place) -> None:
+    out = Marked()
+    out.away = 2
+    with place.run(out=out, unasked=(Uid("out"),)) as job:
+        for _ in range(2):
+            job.epoch("out")
+            job.checkpoint()
+            job.loop.published().result(WAIT_S)
+    assert (out.asked, len(out.calls)) == (3, 2)
+
+
+def test_a_target_that_was_asked_at_the_start_is_not_asked_again(place: Place) -> None:
+    out = Marked(LOST)
+    with place.run(out=out) as job:
+        job.epoch("out")
+        job.checkpoint()
+        job.loop.published().result(WAIT_S)
+    assert (out.asked, len(out.calls)) == (0, 1)
+
+
+def test_tasks_ask_a_target_that_could_not_be_asked_until_it_has_taken_output(place: Place) -> None:
+    def compares(job: Job) -> list[bool]:
+        job.loop.rewind()  # returns when the thread has done all that came before
+        return [order.compares for each in job.loop.uploads.work(empty=True)[1].publishes for order in each]
+
+    with place.run(out=Target(), tasks=TaskSink(1, stable=True), unasked=(Uid("out"),)) as job:
+        first = job.epoch("out", slots=2)
+        job.checkpoint()
+        assert compares(job) == [True, True]
+        told(job, 0, first)
+        assert compares(job) == [False]
 
 
 def test_what_a_task_reports_does_not_let_the_driver_begin_a_second_publication() -> None:

@@ -15,6 +15,7 @@ from tests.unit.runtime.task.test_task import Frame, Level, barrier
 from tidegate.config.choices import Publisher
 from tidegate.connectors.outcome import CommitOutcome, CommitRefused
 from tidegate.connectors.sink import Committable, CommitterContext
+from tidegate.core.history import ClaimedTerm, History
 from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
 from tidegate.graph.levels import plan
 from tidegate.graph.schema import Schema
@@ -82,6 +83,32 @@ def test_a_late_process_that_carries_out_an_old_order_changes_nothing(rows: Rows
     late.run(lambda: tg.FileSink(str(rows.out)).create_committer(context))
     assert late.error is None
     assert rows.visible() == []
+
+
+class Marked:
+    """A committer whose target has a marker."""
+
+    def __init__(self, marker: EpochId) -> None:
+        self.marker, self.calls = marker, 0
+
+    def commit(self, requests: Sequence[Committable]) -> None:
+        self.calls += 1
+
+    def markers(self, lineage: Lineage, sink: Uid) -> list[EpochId]:
+        return [self.marker]
+
+
+@pytest.mark.parametrize("compares", [True, False])
+def test_a_task_publishes_nothing_next_to_output_of_another_history_if_the_driver_could_not_ask(compares: bool) -> None:
+    """The marker is of another slot. Without the order to compare, the driver has asked when the job started."""
+    request = Committable(lineage=LINE, sink=Uid("out"), epoch=EpochId(Term(1), 1), slot=Slot(0), payload=b"")
+    order = PublishOrder(Uid("out"), 0, (request,), compares)
+    committer, history = Marked(EpochId(Term((7 << 32) + 1), 3)), History(LINE, (ClaimedTerm(Term(1), 1),))
+    publishing = Publishing(order=order)
+    publishing.run(lambda: committer, history)
+    assert committer.calls == (0 if compares else 1)
+    assert publishing.outcome is (CommitOutcome.FAILED_KNOWN if compares else CommitOutcome.COMMITTED)
+    assert ("does not know" in (publishing.error or "")) == compares
 
 
 @dataclass
