@@ -84,12 +84,12 @@ def test_memory_is_managed_unless_it_is_fixed_or_left_to_experts() -> None:
 
 @pytest.mark.feature("F42", "F43")
 def test_a_budget_overrides_the_sizes_of_cache_and_write_buffer_and_says_so() -> None:
-    sizes = {P + "block.cache-size": "8 mb", P + "writebuffer.size": "4 mb"}
+    sizes = {P + "block.cache-size": "12 mb", P + "writebuffer.size": "4 mb"}
     managed, expert = (
         shared_memory(RocksDBOptions.from_configuration(given))
         for given in (sizes, sizes | {P + "memory.managed": "false"})
     )
-    assert (managed.capacity_bytes, expert.capacity_bytes) == (160 * MB, 8 * MB)
+    assert (managed.capacity_bytes, expert.capacity_bytes) == (160 * MB, 12 * MB)
     assert managed.write_buffers is not None
     assert managed.write_buffers.get_buffer_size() == 64 * MB
     assert expert.write_buffers is None

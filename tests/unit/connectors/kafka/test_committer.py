@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 import pytest
 
-from tidegate.connectors.kafka.committer import Owed, _first_markers, _last_markers, _Transactions, _transactions_of
-from tidegate.connectors.kafka.marker import Marker, SinkSlot, encode, holder_in, metadata_of, read_marker
-from tidegate.connectors.kafka.payload import StagedPart
+from tidegate.connectors.kafka import payload
+from tidegate.connectors.kafka.committer import (
+    Owed,
+    TransactionalCommitter,
+    _first_markers,
+    _Held,
+    _last_markers,
+    _Transactions,
+    _transactions_of,
+)
+from tidegate.connectors.kafka.marker import Expired, Marker, SinkSlot, encode, holder_in, metadata_of, read_marker
+from tidegate.connectors.kafka.payload import KafkaCommittable, StagedPart
+from tidegate.connectors.outcome import CommitOutcome
+from tidegate.connectors.sink import Committable
 from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid, term_of
 
 
@@ -64,3 +77,54 @@ def test_a_marker_of_an_earlier_version_has_the_term_that_its_offset_tells():
     offset = encode(EpochId(Term(7), 41), 3)
     assert read_marker(offset, "tidegate-line-out-1-t").epoch == EpochId(Term(7), 41)
     assert read_marker(offset, None).epoch == EpochId(Term(7), 41)
+
+
+class PretendedTopic(_Transactions):
+    """A topic that takes rows and markers, and keeps both when its transaction is committed."""
+
+    def __init__(self) -> None:
+        super().__init__("host:9092", {}, "t", 1000)
+        self.rows: list[bytes] = []
+        self._sent: list[bytes] = []
+
+    def take(self, streams: Collection[SinkSlot]) -> None:
+        for each in streams:
+            self.held.setdefault(each, _Held(None, None))
+
+    def keep(self, first: Mapping[SinkSlot, Marker]) -> None: ...
+    def begin(self) -> None: ...
+    def settle(self) -> None: ...
+
+    def send(self, packed: bytes) -> None:
+        self._sent.append(packed)
+
+    def mark(self, markers: Mapping[SinkSlot, Marker]) -> None:
+        self._next = markers
+
+    def commit(self) -> None:
+        self.rows, self._sent = self.rows + self._sent, []
+        for stream, marker in self._next.items():
+            self.held[stream].marker = marker
+
+
+def request(slot: int, number: int) -> Committable:
+    part = StagedPart(f"{number}-{slot}", 1, 10)
+    staged = payload.encode(KafkaCommittable("t", 0, [part]))
+    epoch = EpochId(Term(1), number)
+    return Committable(lineage=Lineage("line"), sink=Uid("out"), epoch=epoch, slot=Slot(slot), payload=staged)
+
+
+@pytest.mark.feature("J28")
+def test_rows_whose_marker_is_in_the_topic_are_not_sent_again():
+    """As after a crash between the commit and the record of it: the next start repeats the requests."""
+    topic = PretendedTopic()
+    committer = TransactionalCommitter(
+        "host:9092", {}, str.encode, topic="t", payload_of=lambda each: payload.decode(each.payload), timeout_ms=1000,
+        most_bytes=1000, expired=Expired.FAIL, now_ms=lambda: 0,
+    )  # fmt: skip
+    committer._open["t"], committer._retention_ms = topic, 1000
+    first = [request(slot, 1) for slot in (0, 1)]
+    assert committer.commit(first) == [CommitOutcome.COMMITTED] * 2
+    repeated = committer.commit([*first, request(0, 2)])
+    assert repeated == [CommitOutcome.ALREADY_COMMITTED, CommitOutcome.ALREADY_COMMITTED, CommitOutcome.COMMITTED]
+    assert topic.rows == [b"1-0", b"1-1", b"2-0"]

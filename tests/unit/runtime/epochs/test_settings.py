@@ -47,10 +47,11 @@ def test_options_choose_the_backend(options: dict[str, str], name: str) -> None:
     assert settings.state_backend == name
 
 
-@pytest.mark.feature("F20")
+@pytest.mark.feature("F20", "F21")
+@pytest.mark.parametrize("key", ["state.backend.type", "state.backend"])
 @pytest.mark.parametrize("name", ["rocksdb", OWN])
-def test_the_options_of_checkpoints_choose_the_backend_too(name: str) -> None:
-    settings, _ = read_settings(2, **NONE, checkpoint=replace(WHERE, options={"state.backend.type": name}))
+def test_the_options_of_checkpoints_choose_the_backend_too(name: str, key: str) -> None:
+    settings, _ = read_settings(2, **NONE, checkpoint=replace(WHERE, options={key: name}))
     assert settings.state_backend == name
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tidegate.core.ids import AttemptId, EpochId, HostId, Lineage, Slot, TaskId, Term
 from tidegate.runtime.epochs.slot_placement import SlotHomes
-from tidegate.runtime.placement.anchor import Probe
+from tidegate.runtime.placement.anchor import Anchor, Probe
 from tidegate.runtime.placement.local_versions import LocalVersions
 from tidegate.state import left_lineages
-from tidegate.state.local_root import LocalRoot
+from tidegate.state.local_root import VARIABLE, LocalRoot
 from tidegate.state.version import VersionId
 from tidegate.state.version_directory import version_path
 
@@ -73,3 +76,21 @@ def test_a_slot_whose_host_has_no_free_core_goes_elsewhere() -> None:
     homes = SlotHomes(levels=((None, None),), required=False).or_where({TASKS[0]: a, TASKS[1]: a})
     (placed,) = homes.place((a, b))
     assert sorted(placed.partitions) == [0, 1]
+
+
+class Hosts:
+    """A cached frame, whose partitions are all on this host."""
+
+    def mapInArrow(self, work: Callable[[Any], Any], schema: str) -> SimpleNamespace:
+        return SimpleNamespace(toArrow=lambda: list(work(iter(()))))
+
+
+@pytest.mark.feature("D31")
+def test_an_ended_run_leaves_nothing_in_the_local_directory_of_its_job(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    root = host_with(tmp_path, (TASKS[0], WANTED))
+    anchor = Anchor(Hosts(), (root.host,), (7,))  # type: ignore[arg-type]
+    anchor.forget(JOB, Lineage("another"), str(tmp_path))
+    assert VERSIONS.claim_on(root) == [TASKS[0]]
+    anchor.forget(JOB, LINEAGE, str(tmp_path))
+    assert VERSIONS.claim_on(root) == []
