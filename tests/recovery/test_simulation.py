@@ -25,6 +25,20 @@ def test_seeds(decade: int) -> None:
             simulate(seed)
 
 
+@pytest.mark.parametrize(
+    ("seed", "happened"),
+    [
+        (16, ("jobs copied", "copies that became a fork", "one history in two places, here is stopped")),
+        (19, ("jobs restored that had lost output", "new lines of history after a restore")),
+        (73, ("jobs restored that had lost output", "output of a lost history accepted")),
+        (13, ("publications that ask the target first",)),
+    ],
+)
+def test_histories_come_back(seed: int, happened: tuple[str, ...]) -> None:
+    events = simulate(seed).events
+    assert all(events[each] for each in happened)
+
+
 @pytest.mark.parametrize("step", EXPECTED_STEPS)
 def test_a_crash_at_every_numbered_step(step: str) -> None:
     """The same run again and again; its driver dies at the first, second or third time it comes to this step."""

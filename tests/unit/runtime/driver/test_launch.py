@@ -38,6 +38,7 @@ from tidegate.runtime.driver.interrupts import Interrupt
 from tidegate.runtime.driver.launch import _identity, _Launch, run_bounded, run_job
 from tidegate.runtime.driver.running_job import RunningJob
 from tidegate.runtime.driver.session import REQUIREMENTS
+from tidegate.runtime.epochs.clocks import Clocks
 from tidegate.runtime.epochs.settings import read_settings
 from tidegate.runtime.epochs.trigger import EpochTrigger
 from tidegate.runtime.monitoring.job_events import JobEvents
@@ -228,7 +229,14 @@ def where(folder: Path) -> tg.Checkpointing:
 
 @contextlib.contextmanager
 def claimed(
-    job: tg.Job, folder: Path, key_groups: int = 128, *, fresh: bool = False, force: bool = True, **recovery: Any
+    job: tg.Job,
+    folder: Path,
+    key_groups: int = 128,
+    *,
+    fresh: bool = False,
+    force: bool = True,
+    drain: bool = False,
+    **recovery: Any,
 ) -> Iterator[Ownership]:
     """Claim a job with its checkpoints in a folder, as its start does. `recovery` are options of that name."""
     graph = job.graph()
@@ -239,7 +247,8 @@ def claimed(
     assert durability is not None
     session: Any = Session()
     storage = RoutedStorage(open_storage(durability.archive.url))
-    launch = _Launch(session, graph, settings, EpochTrigger.parse(None), events=JobEvents(graph.job))
+    trigger = EpochTrigger(available_now=True, drain=True) if drain else EpochTrigger.parse(None)
+    launch = _Launch(session, graph, settings, trigger, events=JobEvents(graph.job))
     owned = launch._claim(durability, storage, Committers(graph, storage))
     try:
         yield owned
@@ -488,6 +497,21 @@ def test_a_run_that_drains_does_not_start_from_a_drained_savepoint_and_read_noth
     snapshot: Any = SimpleNamespace(watermark_ms=MAX_WATERMARK, savepoint_format=savepoint_format)
     with pytest.raises(PreconditionFailed, match="every row would be late") if is_refused else contextlib.nullcontext():
         launch._check_drain(snapshot, is_given=is_given)
+
+
+def test_a_start_that_drains_from_a_drained_savepoint_is_refused_before_the_claim(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    with place.run(operators=(COUNT,), sources=(Uid("in"),)) as loop:
+        drained = replace(place.epoch(loop, "10"), versions={}, clocks=Clocks(watermark_ms=MAX_WATERMARK))
+        loop.begin_at(drained)
+        path = loop.savepoint(str(tmp_path / "savepoints"), terminal=False, format="NATIVE").result(WAIT_S)
+    with (
+        pytest.raises(PreconditionFailed, match="every row would be late"),
+        claimed(counting("next"), tmp_path / "next", path=path, drain=True),
+    ):
+        pass
+    with claimed(counting("next"), tmp_path / "next", path=path):
+        pass
 
 
 def writing(folder: Path, rows: Frame | None = None) -> tg.Job:
