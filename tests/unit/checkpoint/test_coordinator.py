@@ -113,6 +113,16 @@ def test_a_checkpoint_that_waits_begins_when_the_one_under_way_fails() -> None:
     assert len(of(StartUpload, coordinator.decline(1, Reason.CHECKPOINT_DECLINED, at(1_200)))) == 1
 
 
+@pytest.mark.feature("D11")
+def test_a_checkpoint_that_waits_begins_when_the_one_under_way_cannot_be_published() -> None:
+    coordinator = started(replace(EVERY_SECOND, tolerable_failures=9))
+    coordinator.epoch_finished(epoch(1), True, at(100))
+    for task in range(3):
+        coordinator.acknowledge(ack(1, task), at(1_000))
+    assert not of(StartUpload, coordinator.tick(at(1_100)))
+    assert len(of(StartUpload, coordinator.publish_failed(1, at(1_200)))) == 1
+
+
 @pytest.mark.feature("C14")
 def test_doubled_reordered_and_late_acknowledgements_are_harmless() -> None:
     coordinator = started()
@@ -329,6 +339,22 @@ def test_a_savepoint_exists_only_once_the_log_has_a_checkpoint_of_its_epoch() ->
     assert (upload.id, upload.epoch) == (2, epoch(1))
     actions = completed(coordinator, 2, 300)
     assert [a.pending.id for a in actions if isinstance(a, Publish)] == [1]
+
+
+@pytest.mark.feature("I1")
+def test_a_savepoint_waits_for_a_checkpoint_of_its_epoch_also_if_the_log_has_an_earlier_one() -> None:
+    coordinator = started(Cadence(interval_ms=None))
+    coordinator.epoch_finished(ref(1).epoch, True, at(100))
+    coordinator.request(Request(kind=RequestKind.MANUAL, at_ms=100), at(100))
+    completed(coordinator, 1, 200)
+    coordinator.epoch_finished(ref(3).epoch, True, at(300))
+    coordinator.request(Request(kind=RequestKind.SAVEPOINT, at_ms=300), at(300))
+    coordinator.acknowledge(ack(2, 0), at(400))
+    coordinator.acknowledge(ack(2, 1), at(400))
+    actions = coordinator.acknowledge(ack(2, 2), at(400))
+    assert not of(Publish, actions)
+    assert [a.epoch for a in actions if isinstance(a, StartUpload)] == [ref(3).epoch]
+    assert [a.pending.id for a in completed(coordinator, 3, 500) if isinstance(a, Publish)] == [2]
 
 
 @pytest.mark.feature("D10")

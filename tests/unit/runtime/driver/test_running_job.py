@@ -111,7 +111,7 @@ def test_output_in_at_least_once_is_committed_with_its_epoch_and_not_again_with_
         assert kept.committables == ()
 
 
-@pytest.mark.feature("J6")
+@pytest.mark.feature("J6", "N31")
 @pytest.mark.parametrize("mode", ["AT_LEAST_ONCE", "EXACTLY_ONCE"])
 def test_a_checkpoint_ends_where_its_last_epoch_has_read_to_in_either_mode(tmp_path: Path, mode: str) -> None:
     with Place(tmp_path).run(sources=(Uid("in"),), out=Target()) as job:
