@@ -224,6 +224,19 @@ def test_barriers_cut_the_words_into_successive_checkpoints(words: WordCount, tm
     assert sorted(map(tuple, words.shown.rows[4:])) == [("be", 1), ("sleep", 2), ("to", 3), ("to", 4)]
 
 
+@pytest.mark.feature("N3")
+def test_a_checkpoint_holds_no_output_of_words_that_come_after_its_barrier(words: WordCount) -> None:
+    words.run("to sleep", "to dream")
+    asked = words.loop.request()
+    words.loop._thread.call(lambda: None)
+    words.run("to be", "")  # Meanwhile the tasks store what they held before.
+    taken = words.complete(asked)
+    _, metadata = resolve(words.storage, JobLayout("words"), f"words/chk-{taken.id}")
+    assert taken.epoch == EpochId(words.term, 1)
+    assert {each.epoch for each in metadata.committables} == {taken.epoch}
+    assert len(words.shown.rows) == 4
+
+
 @pytest.mark.feature("N7")
 def test_two_sources_and_two_sums_from_their_barriers_to_a_complete_checkpoint(
     words: WordCount, tmp_path: Path

@@ -249,6 +249,35 @@ def test_files_stored_early_for_an_announced_checkpoint_that_does_not_contain_th
         assert driver.files("shared") == named_by(driver, driver.owned.store.entry.last_id)
 
 
+@pytest.mark.feature("E16")
+def test_files_stored_early_in_an_epoch_that_a_return_to_the_checkpoint_abandons_are_deleted(tmp_path: Path) -> None:
+    with Driver(tmp_path, interval=1_000, inline_threshold=0) as driver:
+        driver.checkpoint(0, 1, 2)
+        driver.checkpoint(0)
+        driver.pass_time(5_000)
+        driver.run_epoch(1)
+        driver.run_epoch(1)
+        assert not driver.pending
+        assert not driver.loop.checkpointer._cleaning._sweeps, "nothing else asks for a search"
+        reached, before = driver._snapshot(), driver.files("shared")
+        driver.pass_time(999)
+        early = driver.begin_epoch().early
+        assert early is not None
+        driver.epoch = driver.epoch.next()
+        driver._write((3,))
+        assert driver.version is not None
+        driver._upload(early.order(TASK.slot, driver.version), None)
+        left = driver.files("shared") - before
+        assert left
+        driver.loop.rewind()
+        driver.version = reached.versions[TASK]
+        driver.loop.begin_at(driver._snapshot())
+        driver.checkpoint(5)
+        driver.checkpoint(6)
+        assert left.isdisjoint(driver.files("shared"))
+        assert driver.files("shared") == named_by(driver, driver.owned.store.entry.last_id)
+
+
 @pytest.mark.feature("H12")
 def test_tasks_keep_the_version_of_the_latest_checkpoint_on_local_disk(tmp_path: Path) -> None:
     with Driver(tmp_path, interval="1 h") as driver:

@@ -236,12 +236,14 @@ def claimed(
     fresh: bool = False,
     force: bool = True,
     drain: bool = False,
+    mode: str | None = None,
     **recovery: Any,
 ) -> Iterator[Ownership]:
     """Claim a job with its checkpoints in a folder, as its start does. `recovery` are options of that name."""
     graph = job.graph()
     settings, durability = read_settings(
-        1, parallelism=job.parallelism, max_parallelism=key_groups, checkpoint=where(folder), fresh=fresh, force=force,
+        1, parallelism=job.parallelism, max_parallelism=key_groups, checkpoint=replace(where(folder), mode=mode),
+        fresh=fresh, force=force,
         options={f"execution.state-recovery.{key.replace('_', '-')}": value for key, value in recovery.items()},
     )  # fmt: skip
     assert durability is not None
@@ -575,6 +577,19 @@ def test_a_start_with_output_of_a_lost_history_is_refused_until_it_is_accepted(t
         assert [claim.term for claim in entry.claims if not claim.own] == [lost.term]
     with claimed(job, checkpoints) as owned:
         assert owned.store.entry.lineage == lineage, "later starts know what was accepted"
+
+
+@pytest.mark.feature("D4")
+@pytest.mark.parametrize("mode", ["AT_LEAST_ONCE", "EXACTLY_ONCE"])
+def test_output_beyond_the_last_checkpoint_is_the_jobs_own_only_in_at_least_once(tmp_path: Path, mode: str) -> None:
+    """There an epoch is published before its checkpoint, and a driver may fail between the two."""
+    job, checkpoints = writing(tmp_path / "out"), tmp_path / "checkpoints"
+    with claimed(job, checkpoints, mode=mode) as owned:
+        entry = owned.store.entry
+    leave_marker(tmp_path / "out", entry.lineage, EpochId(entry.term, 3))
+    refused = pytest.raises(ForeignOutput) if mode == "EXACTLY_ONCE" else contextlib.nullcontext()
+    with refused, claimed(job, checkpoints, mode=mode) as owned:
+        assert owned.store.entry.lineage == entry.lineage
 
 
 @pytest.mark.feature("H5")
