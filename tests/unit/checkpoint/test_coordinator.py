@@ -699,6 +699,7 @@ def test_a_request_by_hand_waits_for_no_epoch(kind: RequestKind) -> None:
     assert of(StartUpload, coordinator.request(Request(kind=kind, at_ms=at(300).monotonic_ms, target="sp"), at(300)))
 
 
+@pytest.mark.feature("D6")
 def test_nothing_is_announced_before_the_pause_after_a_checkpoint_is_over() -> None:
     coordinator = started(Cadence(interval_ms=1_000, min_pause_ms=900))
     coordinator.epoch_finished(epoch(1), True, at(50))

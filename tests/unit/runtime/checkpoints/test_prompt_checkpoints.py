@@ -81,7 +81,7 @@ def test_an_announced_checkpoint_completes_with_its_epoch(driver: Driver) -> Non
     assert [state.version for state in driver.owned.snapshot.tasks] == [driver.version]
 
 
-@pytest.mark.feature("F26")
+@pytest.mark.feature("F26", "N11")
 @pytest.mark.parametrize("incremental", [True, False])
 def test_an_announced_checkpoint_reuses_files_only_if_checkpoints_are_incremental(
     tmp_path: Path, incremental: bool
@@ -204,6 +204,7 @@ def test_an_announcement_is_void_once_another_checkpoint_is_triggered(driver: Dr
     assert early.checkpoint_id not in done
 
 
+@pytest.mark.feature("C5")
 def test_an_announcement_ends_with_a_rewind(driver: Driver) -> None:
     driver.pass_time(ALMOST_DUE_MS)
     early = driver.loop.uploads.work(empty=False)[1].early

@@ -213,7 +213,7 @@ def test_records_of_failed_checkpoints_are_removed_before_the_next_upload(tmp_pa
     assert (ack.uploads[0].error, gone) == (None, [True])
 
 
-@pytest.mark.feature("F12", "F30")
+@pytest.mark.feature("C24", "F12", "F30")
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 def test_a_task_continues_while_its_snapshot_is_uploaded(tmp_path, backend):
     level, uploading = Level(tmp_path / "local", backend=backend), threading.Event()
