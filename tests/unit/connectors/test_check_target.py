@@ -23,7 +23,7 @@ from pyiceberg.exceptions import NoSuchNamespaceError, UnauthorizedError
 from tidegate.connectors.files import FileSink
 from tidegate.connectors.files.s3 import S3Prefix
 from tidegate.connectors.kafka import KafkaSink, client
-from tidegate.connectors.kafka.client import await_topic
+from tidegate.connectors.kafka.client import await_topic, check_topic
 from tidegate.connectors.kafka.errors import KafkaRefused, KafkaUnavailable
 from tidegate.connectors.lakehouse import DeltaSink, IcebergSink
 from tidegate.connectors.lakehouse.errors import translated
@@ -194,6 +194,62 @@ def test_parts_that_a_conninfo_leaves_out_come_from_the_environment(monkeypatch:
     monkeypatch.delenv("PGPORT", raising=False)
     monkeypatch.delenv("PGDATABASE", raising=False)
     assert where("") == "db:5432, database 'tide', user 'tide'"
+
+
+def resolving(errno: int, *known: str) -> Any:
+    """A `getaddrinfo` that knows some hosts, and answers with an error for others."""
+
+    def getaddrinfo(name: str, *_: object) -> list[object]:
+        if name in known:
+            return [object()]
+        raise socket.gaierror(errno, "said in any language")
+
+    return getaddrinfo
+
+
+@pytest.mark.parametrize(
+    ("errno", "conninfo", "is_final"),
+    [
+        (socket.EAI_NONAME, "host=dbb dbname=shop user=tide", True),
+        (socket.EAI_NONAME, "host=dbb,dbc dbname=shop user=tide", True),
+        (socket.EAI_NONAME, "host=dbb,db dbname=shop user=tide", False),
+        (socket.EAI_NONAME, "host=/run/postgresql dbname=shop user=tide", False),
+        (socket.EAI_NONAME, "host=dbb hostaddr=10.0.0.1 dbname=shop user=tide", False),
+        (socket.EAI_AGAIN, "host=dbb dbname=shop user=tide", False),
+    ],
+    ids=["one", "all", "one of two", "a socket", "an address", "no name server"],
+)
+def test_a_host_of_postgresql_that_does_not_exist_is_refused(
+    errno: int, conninfo: str, is_final: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committer = PostgresCommitter(conninfo, "t", CONTEXT, key=(), two_phase=False, description="appends to t")
+
+    def fail() -> Any:
+        raise psycopg.errors.ConnectionTimeout("could not translate host name")
+
+    monkeypatch.setattr(committer, "_open", fail)
+    monkeypatch.setattr(socket, "getaddrinfo", resolving(errno, "db"))
+    with pytest.raises(CommitRefused if is_final else psycopg.OperationalError) as raised:
+        committer.check_target()
+    assert ("dbb" in str(raised.value) and "no such host" in str(raised.value)) is is_final
+
+
+@pytest.mark.parametrize(
+    ("servers", "is_final"),
+    [("kafkaa:9092", True), ("kafkaa:9092, kafkab:9093", True), ("kafkaa:9092,kafka:9092", False), ("[::1]:1", False)],
+)
+def test_brokers_that_do_not_exist_are_refused_with_the_address_and_the_user(
+    servers: str, is_final: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(*_: object) -> None:
+        raise KafkaUnavailable("no answer", "_TRANSPORT")
+
+    monkeypatch.setattr(client, "await_topic", silent)
+    monkeypatch.setattr(socket, "getaddrinfo", resolving(socket.EAI_NONAME, "kafka", "::1"))
+    with pytest.raises(KafkaRefused if is_final else KafkaUnavailable) as raised:
+        check_topic(servers, {"sasl.username": "tide"}, "orders", 1)
+    if is_final:
+        assert f"find topic 'orders' at {servers} as user 'tide': there is no such host" in str(raised.value)
 
 
 # -- Kafka ---------------------------------------------------------------------------------------------------------------------

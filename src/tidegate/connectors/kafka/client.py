@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
+from tidegate.connectors.host_names import none_exists
 from tidegate.connectors.kafka.errors import ClientMissing, KafkaError, KafkaFenced, KafkaRefused, KafkaUnavailable
 
 if TYPE_CHECKING:
@@ -141,13 +143,27 @@ def translate(error: confluent_kafka.KafkaError, doing: str) -> KafkaError:
 def check_topic(bootstrap_servers: str, settings: Mapping[str, Any], topic: str, answer_s: float) -> None:
     """Check that the brokers know a topic, as the first commit does. A broker that creates missing topics creates it now.
 
-    Raises `KafkaRefused` with the address of the brokers, or `KafkaUnavailable`.
+    Raises `KafkaRefused` with the address of the brokers and the user, or `KafkaUnavailable`.
     """
     rejections = Rejections()
     producer = library().Producer({**settings, **rejections.settings()})
-    doing = f"find topic {topic!r} at {bootstrap_servers}"
-    with rejections.reported(producer, doing):
-        await_topic(producer, topic, doing, answer_s)
+    user = settings.get("sasl.username")
+    doing = f"find topic {topic!r} at {bootstrap_servers}{'' if user is None else f' as user {user!r}'}"
+    try:
+        with rejections.reported(producer, doing):
+            await_topic(producer, topic, doing, answer_s)
+    except KafkaUnavailable as error:
+        if none_exists(_hosts(bootstrap_servers)):
+            raise KafkaRefused(
+                f"Kafka did not {doing}: there is no such host. Correct the address.", error.name
+            ) from None
+        raise
+
+
+def _hosts(bootstrap_servers: str) -> list[str]:
+    """The hosts of `name:port,[address]:port`."""
+    parts = (each.strip().rpartition("://")[2] for each in bootstrap_servers.split(","))
+    return [urlsplit(f"//{part}").hostname or part for part in parts if part]
 
 
 def await_topic(producer: Any, topic: str, doing: str, answer_s: float) -> None:

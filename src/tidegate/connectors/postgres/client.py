@@ -128,6 +128,17 @@ def where(conninfo: str) -> str:
     return f"{host}:{port}, database {part('dbname', 'PGDATABASE', user)!r}, user {user!r}"
 
 
+def host_names(conninfo: str) -> list[str]:
+    """Return the hosts of a conninfo that have names. None: a socket of this machine, or addresses."""
+    from psycopg.conninfo import conninfo_to_dict
+
+    given = conninfo_to_dict(conninfo)
+    if given.get("hostaddr") or os.environ.get("PGHOSTADDR"):
+        return []
+    hosts = str(given.get("host") or os.environ.get("PGHOST") or "").split(",")
+    return [host for host in hosts if host and not host.startswith(("/", "@"))]
+
+
 def connect(conninfo: str, lock_timeout_ms: int = 0) -> psycopg.Connection[Any]:
     """Open a connection in autocommit mode: transactions begin where the code says so. Raises `psycopg.OperationalError`."""
     library = driver()

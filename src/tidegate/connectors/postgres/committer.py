@@ -9,8 +9,9 @@ from itertools import groupby
 from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from tidegate.connectors.host_names import none_exists
 from tidegate.connectors.outcome import CommitInDoubt, CommitOutcome, CommitRefused, outcomes
-from tidegate.connectors.postgres.client import connect, driver, where, will_always_refuse
+from tidegate.connectors.postgres.client import connect, driver, host_names, where, will_always_refuse
 from tidegate.connectors.postgres.lock_watch import limit_transaction, watched
 from tidegate.connectors.postgres.marker import SETTLED, Markers
 from tidegate.connectors.postgres.payload import Copy, Payload, Prepared, checked, epoch_in, gid_prefix
@@ -84,12 +85,17 @@ class PostgresCommitter:
         try:
             self._shared.use(self._open, lambda table: None)
         except driver().OperationalError as error:
-            if not will_always_refuse(error, self._conninfo):
-                raise
-            raise CommitRefused(
-                f"PostgreSQL refuses the connection of a sink that {self._description} ({where(self._conninfo)}): "
-                f"{_reason(error)}. Correct the conninfo of the sink, or create the user and the database."
-            ) from None
+            if will_always_refuse(error, self._conninfo):
+                raise CommitRefused(
+                    f"PostgreSQL refuses the connection of a sink that {self._description} ({where(self._conninfo)}): "
+                    f"{_reason(error)}. Correct the conninfo of the sink, or create the user and the database."
+                ) from None
+            if none_exists(host_names(self._conninfo)):
+                raise CommitRefused(
+                    f"PostgreSQL of a sink that {self._description} is not there ({where(self._conninfo)}): there is no such "
+                    "host. Correct the conninfo of the sink."
+                ) from None
+            raise
 
     def commit(self, requests: Sequence[Committable]) -> Sequence[CommitOutcome]:
         """Publish in the order of epochs: rows that wait in the job's storage many requests at a time, transactions that are
