@@ -237,6 +237,16 @@ def test_a_checkpoint_holds_no_output_of_words_that_come_after_its_barrier(words
     assert len(words.shown.rows) == 4
 
 
+@pytest.mark.feature("N3")
+def test_a_savepoint_holds_no_output_of_words_that_come_after_its_barrier(words: WordCount, tmp_path: Path) -> None:
+    words.run("to sleep", "to dream")
+    asked = words.loop.savepoint(str(tmp_path / "savepoints"), terminal=False, format="NATIVE")
+    words.loop._thread.call(lambda: None)
+    words.run("to be", "")
+    _, metadata = resolve(words.storage, JobLayout("words"), words.complete(asked))
+    assert {each.epoch for each in metadata.committables} == {EpochId(words.term, 1)}
+
+
 @pytest.mark.feature("N7")
 def test_two_sources_and_two_sums_from_their_barriers_to_a_complete_checkpoint(
     words: WordCount, tmp_path: Path
