@@ -161,7 +161,8 @@ class SimDriver:
         """Whether the user accepts output that the log does not know."""
         self.tasks: RealTasks | None = None
         self.offers_again = False
-        """Whether it begins a new line of history and publishes what the abandoned one owes. Its operator knows that."""
+        """Whether it begins a new line of history after the job was copied, and publishes what the abandoned one owes. Its
+        operator knows that."""
         self.is_copy = False
         """Whether it finds the log of another place, and nobody has said that this is meant."""
         self._start = start

@@ -189,7 +189,7 @@ class Run:
         newest = world.watch(job.plan.layout).newest
         elsewhere = newest is not None and newest.location != job.place
         driver.is_copy = elsewhere and not start.fresh and not start.accepts_move
-        driver.offers_again = start.fresh and not elsewhere
+        driver.offers_again = start.fresh and not elsewhere and job.peer is not None
         driver.savepoints = job.savepoints
         driver.accepts = accepts
         driver.winding_down = self._winding
