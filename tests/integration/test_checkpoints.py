@@ -464,6 +464,30 @@ def test_a_renamed_state_starts_empty_for_nobody(shop):
     assert max(n for _, n in shop.out()) == max(Counter(i % KEYS for i in range(40)).values())
 
 
+def test_a_dropped_state_lets_a_new_one_begin_empty(shop):
+    shop.run().feed(1)
+    shop.run(Other(), options={"execution.state-recovery.drop-state": "count/n"})
+    shop.feed(1).run(Other())  # said once: the first checkpoint has recorded it
+    assert Counter(shop.out()) == counted(range(30), 0) + counted(range(30, 50), 0)
+
+
+def test_operators_and_sources_keep_state_and_positions_under_new_uids(shop):
+    def run(orders: str, totals: str) -> None:
+        job = tg.Job("shop", parallelism=2)
+        source = shop.spark.readStream.schema("k int, i bigint").option("maxFilesPerTrigger", 1)
+        rows = job.source(orders, source.parquet(str(shop.folder / "in")))
+        counts = rows.key_by("k").process(totals, Count(), schema="k int, n bigint")
+        counts.sink("out", tg.FileSink(str(shop.folder / "out")))
+        job.run(shop.spark, trigger="available-now", **shop.choices())
+
+    shop.run().feed(1)
+    run(tg.Uid("orders", renamed_from="rows"), tg.Uid("totals", renamed_from="count"))
+    assert shop.exact()
+    shop.feed(1)
+    run("orders", "totals")
+    assert shop.exact()
+
+
 def test_a_place_without_an_interval_is_refused(shop):
     with pytest.raises(OptionError, match="no interval"):
         shop.job().run(shop.spark, checkpoint=tg.Checkpointing(dir=str(shop.folder / "x")))
