@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -53,6 +54,38 @@ def test_a_new_schema_appears_while_the_job_runs_and_each_order_counts_once(spar
     found = [(m.key().decode(), decode(m.value(), about)["total"]) for m in read(kafka, target)]
     assert sorted(found) == [("ann", 1.5), ("ann", 10.5), ("bob", 1.5)]
     assert others.client.get_versions(f"{target}-value") == [1]
+
+
+@dataclass
+class Order:
+    user: str
+    amount: float
+    note: str | None = None
+
+
+class Sum(tg.KeyedProcessFunction):
+    total = tg.ValueState(float, default=0.0)
+
+    def process_element(self, order: Order, ctx):
+        self.total.update(self.total.value() + order.amount)
+        yield order.user, self.total.value(), order.note
+
+
+def test_a_class_of_rows_is_the_schema_of_json_in_kafka(spark, kafka, tmp_path):
+    source, target = kafka.topic(), kafka.topic()
+    send(kafka, source, [b'{"user":"ann","amount":5.0,"note":"x"}', b'{"user":"ann","amount":1.5,"more":1}'])
+    job = tg.Job("sums", parallelism=1)
+    frame = tg.kafka_source(spark, kafka.bootstrap_servers, source, value_format=tg.JsonFormat(Order))
+    orders = job.source("orders", frame.select("value.*"))
+    sums = orders.key_by("user").process("sums", Sum(), schema="user string, total double, note string")
+    sums.sink("out", tg.KafkaSink(kafka.bootstrap_servers, target, value_format=tg.JsonFormat(), key_fields=["user"]))
+    job.run(
+        spark, checkpoint=tg.Checkpointing(dir=str(tmp_path / "checkpoints"), interval="1 s"), trigger="available-now"
+    )
+    assert [(m.key(), json.loads(m.value())) for m in read(kafka, target)] == [
+        (b"ann", {"user": "ann", "total": 5.0, "note": "x"}),
+        (b"ann", {"user": "ann", "total": 6.5, "note": None}),
+    ]
 
 
 @pytest.mark.budget(120)

@@ -13,7 +13,7 @@ import tidegate as tg
 from tests.integration.kafka.topics import fill, read
 from tests.sparks import ROOT
 from tests.waiting import eventually, while_running
-from tidegate.connectors.kafka.errors import RowsGone
+from tidegate.connectors.kafka.errors import KafkaRefused, RowsGone
 
 
 class Count(tg.KeyedProcessFunction):
@@ -120,6 +120,15 @@ def test_the_example_of_the_documentation_runs(spark, kafka, tmp_path):
     assert sorted((m.key(), m.value()) for m in read(kafka, target)) == [(b"a", b"1"), (b"a", b"2"), (b"b", b"1")]
 
 
+def test_a_topic_of_a_sink_that_is_not_there_ends_the_first_start_before_a_row_is_read(spark, kafka, tmp_path):
+    source = kafka.topic()
+    fill(kafka, source, [{"value": "a"}])
+    with pytest.raises(KafkaRefused, match=r"find topic 'nowhere' at .*Create the topic first"):
+        counting(spark, kafka, source, "nowhere", tmp_path)
+
+
 def test_a_topic_that_is_not_there_ends_the_job_with_its_name(spark, kafka, tmp_path):
-    with pytest.raises(tg.errors.PreconditionFailed, match="Kafka has no topic 'nowhere'"):
+    with pytest.raises(
+        tg.errors.PreconditionFailed, match=f"Kafka has no topic 'nowhere' at {kafka.bootstrap_servers}"
+    ):
         counting(spark, kafka, "nowhere", kafka.topic(), tmp_path).await_termination(60)
