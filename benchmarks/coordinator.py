@@ -300,7 +300,9 @@ class _Job:
     def _described(self) -> Any:
         """The part of a `JobDescription` that restore orders depend on."""
         tasks = self.size.tasks
-        return SimpleNamespace(operators=self._operators, sources=(), parallelism=tasks, max_parallelism=tasks)
+        return SimpleNamespace(
+            operators=self._operators, sources=(), parallelism=tasks, max_parallelism=tasks, dropped_states=frozenset()
+        )
 
     # -- a checkpoint ------------------------------------------------------------------------------------------------
 

@@ -103,7 +103,7 @@ def _release(size: Waiting, store: Any, run: Callable[[Any], Any]) -> OutputRele
         clock=SYSTEM_CLOCK, perform=run, config=SimpleNamespace(max_waiting_epochs=1_000, max_waiting_bytes=1 << 40)
     )
     ownership: Any = SimpleNamespace(history=history, store=store, failure=SimpleNamespace(error=None))
-    sinks: Any = SimpleNamespace(uids=(SINK,))
+    sinks: Any = SimpleNamespace(uids=(SINK,), unasked=set[Uid]())
     loop: Any = SimpleNamespace(wake_at=lambda at_ms: None)
     in_tasks = {SINK: TaskSink(level=1, stable=True)}
     release = OutputRelease(ownership, sinks, in_tasks, CheckpointStatistics(), loop, None)
