@@ -66,7 +66,7 @@ def measure(result: dict[str, Any], size: Waiting, repetitions: int, driver: Any
     figures = {
         "results of an epoch": ("s", results),
         "an epoch without results": ("s", [a + b for a, b in zip(idle, waits)]),
-        "_metadata": ("MB", [len(data) / 1e6]),
+        "_metadata of a savepoint": ("MB", [len(data) / 1e6]),
     }
     for what, work in (("checkpoint", taking), ("backlog", publishing)):
         seconds, own_mb, sent_mb = _of_assignments(size, work)
