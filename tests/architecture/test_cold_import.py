@@ -10,8 +10,10 @@ import subprocess
 import sys
 
 HEAVY = ("pyspark", "pyarrow", "numpy", "pandas", "rocksdict", "obstore")
-LIMIT = 2.0
-"""It is about 1.5, on a busy machine and on a quiet one."""
+LIMIT = 3.0
+"""It is 1.5 in most hours and 2.1 in others, on the same machine and with the same code."""
+MOST_MODULES = 60
+"""Of ours, 47 now. What time cannot tell apart, a count can."""
 MOST_PROBES = 40
 PROBE = """
 import sys, time
@@ -21,9 +23,10 @@ import tidegate.errors
 tidegate.Job, tidegate.ValueState, tidegate.errors.StorageError
 taken = time.process_time() - start
 heavy = [m for m in sys.modules if m.partition(".")[0] in {heavy!r}]
+own = sum(m.partition(".")[0] == "tidegate" for m in sys.modules)
 start = time.process_time()
 import asyncio, concurrent.futures.process, http.server, unittest.mock, xml.dom.minidom
-print(taken / (time.process_time() - start), *heavy)
+print(taken / (time.process_time() - start), own, *heavy)
 """
 
 
@@ -35,7 +38,8 @@ def test_cold_import() -> None:
         probe = subprocess.run(
             [sys.executable, "-c", PROBE.format(heavy=HEAVY)], capture_output=True, text=True, check=True
         )
-        taken, *heavy = probe.stdout.split()
+        taken, own, *heavy = probe.stdout.split()
         assert not heavy
+        assert int(own) <= MOST_MODULES
         ratios.append(float(taken))
     assert min(ratios) < LIMIT, ratios
