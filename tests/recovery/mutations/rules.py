@@ -382,15 +382,19 @@ MUTATIONS = (
         "chaos/simulation/driver.py",
         """        try:
             for committable in publication.committables:
-                yield from commit(Publication(publication.sink, (committable,)))
+                yield from commit(replace(publication, committables=(committable,)))
         except CommitFailed as failed:
             error = str(failed)
+        except ForeignOutput as foreign:
+            error = foreign
 """,
         """        for committable in publication.committables:
             try:
-                yield from commit(Publication(publication.sink, (committable,)))
+                yield from commit(replace(publication, committables=(committable,)))
             except CommitFailed as failed:
                 error = str(failed)
+            except ForeignOutput as foreign:
+                error = foreign
 """,
     ),
     Mutation(
@@ -404,11 +408,11 @@ MUTATIONS = (
         "left-out",
         "A checkpoint leaves out only what a target has taken",
         "chaos/simulation/driver.py",
-        """        sink = result.publication.sink
-        if result.error is None:
+        """        if result.error is None:
+            self._unasked.discard(sink)
 """,
-        """        sink = result.publication.sink
-        if True:
+        """        if True:
+            self._unasked.discard(sink)
 """,
     ),
     Mutation(
