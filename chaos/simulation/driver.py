@@ -183,9 +183,9 @@ class SimDriver:
         self._stopped: tuple[CheckpointRef, Instant] | None = None
         """The savepoint that ended the job, and since when its output is waited for."""
         self._in_tasks: set[tuple[Uid, int, EpochId]] = set()
+        """What tasks are at work to publish."""
         self._unasked: set[Uid] = set()
         """Sinks whose targets were away when the driver looked for markers, and have taken nothing since."""
-        """What tasks are at work to publish."""
         self._cleaning = False
         self._quiet_since: Instant | None = None
         self._attempt = 0

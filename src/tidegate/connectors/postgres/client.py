@@ -129,7 +129,7 @@ def where(conninfo: str) -> str:
 
 
 def host_names(conninfo: str) -> list[str]:
-    """Return the hosts of a conninfo that have names. None: a socket of this machine, or addresses."""
+    """Return the names of hosts in a conninfo; nothing for a socket of this machine or an address."""
     from psycopg.conninfo import conninfo_to_dict
 
     given = conninfo_to_dict(conninfo)

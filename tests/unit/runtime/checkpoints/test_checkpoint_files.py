@@ -211,19 +211,24 @@ def test_files_that_a_crashed_run_left_are_deleted_by_the_next_run(tmp_path: Pat
         assert driver.files("shared") == named_by(driver, 1)
 
 
+def run_until_nothing_waits(driver: Driver) -> None:
+    """Two checkpoints are complete, epochs have run since, and the next epoch gets an announced checkpoint."""
+    driver.checkpoint(0, 1, 2)
+    driver.checkpoint(0)
+    driver.pass_time(5_000)
+    driver.run_epoch(1)
+    driver.run_epoch(1)
+    assert not driver.pending
+    assert not driver.loop.checkpointer._cleaning._sweeps, "nothing else asks for a search"
+
+
 @pytest.mark.feature("E16")
 @pytest.mark.parametrize("how", ["another checkpoint was taken", "an attempt was repeated"])
 def test_files_stored_early_for_an_announced_checkpoint_that_does_not_contain_them_are_deleted(
     tmp_path: Path, how: str
 ) -> None:
     with Driver(tmp_path, interval=1_000, inline_threshold=0) as driver:
-        driver.checkpoint(0, 1, 2)
-        driver.checkpoint(0)
-        driver.pass_time(5_000)
-        driver.run_epoch(1)
-        driver.run_epoch(1)
-        assert not driver.pending
-        assert not driver.loop.checkpointer._cleaning._sweeps, "nothing else asks for a search"
+        run_until_nothing_waits(driver)
         driver.pass_time(999)
         early = driver.begin_epoch().early
         assert early is not None
@@ -252,13 +257,7 @@ def test_files_stored_early_for_an_announced_checkpoint_that_does_not_contain_th
 @pytest.mark.feature("E16")
 def test_files_stored_early_in_an_epoch_that_a_return_to_the_checkpoint_abandons_are_deleted(tmp_path: Path) -> None:
     with Driver(tmp_path, interval=1_000, inline_threshold=0) as driver:
-        driver.checkpoint(0, 1, 2)
-        driver.checkpoint(0)
-        driver.pass_time(5_000)
-        driver.run_epoch(1)
-        driver.run_epoch(1)
-        assert not driver.pending
-        assert not driver.loop.checkpointer._cleaning._sweeps, "nothing else asks for a search"
+        run_until_nothing_waits(driver)
         reached, before = driver._snapshot(), driver.files("shared")
         driver.pass_time(999)
         early = driver.begin_epoch().early
