@@ -24,18 +24,18 @@ from typing import TYPE_CHECKING, Any
 
 import tidegate as tg
 from benchmarks import harness, streams
-from tidegate.checkpoint.assignment import TaskRestore
+from tidegate.checkpoint.files.task_part import decode_part, digest_of
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.metadata import TaskState
-from tidegate.checkpoint.task_part import decode_part, digest_of
-from tidegate.checkpoint.version_restore import RestoreOrder, restore
-from tidegate.checkpoint.version_upload import Stored, UploadOrder, VersionUpload
+from tidegate.checkpoint.task.assignment import TaskRestore
+from tidegate.checkpoint.task.version_restore import RestoreOrder, restore
+from tidegate.checkpoint.task.version_upload import Stored, UploadOrder, VersionUpload
 from tidegate.core.ids import AttemptId, EpochId, Slot, TaskId, Term
 from tidegate.state.backends import backend_named
 from tidegate.state.changelog import without_changelog
-from tidegate.state.keys import state_prefix
+from tidegate.state.disk.version_directory import version_path
+from tidegate.state.keys.entry_keys import state_prefix
 from tidegate.state.version import VersionId
-from tidegate.state.version_directory import version_path
 from tidegate.storage import LocalStorage
 
 if TYPE_CHECKING:

@@ -29,14 +29,19 @@ from types import SimpleNamespace
 from typing import Any
 
 from benchmarks import harness, waiting_output
-from tidegate.checkpoint import entry as entries
-from tidegate.checkpoint.claim import claim
-from tidegate.checkpoint.cleaner import Cleaner
-from tidegate.checkpoint.completed_store import CompletedCheckpointStore, Draft
-from tidegate.checkpoint.contents import contents_of, reader
-from tidegate.checkpoint.coordinator import Action, Cadence, Coordinator, Publish, StartUpload
+from tidegate.checkpoint.completed.cleaner import Cleaner
+from tidegate.checkpoint.completed.completed_store import CompletedCheckpointStore, Draft
+from tidegate.checkpoint.coordination.coordinator import Action, Coordinator, Publish, StartUpload
+from tidegate.checkpoint.coordination.pending import PendingCheckpoint
+from tidegate.checkpoint.coordination.requests import Request, RequestKind
+from tidegate.checkpoint.coordination.timing import Cadence, Timing
 from tidegate.checkpoint.effects import perform
-from tidegate.checkpoint.entry import Signature
+from tidegate.checkpoint.files.contents import contents_of, reader
+from tidegate.checkpoint.files.task_part import ListChange, encode_part, list_digest, read_part
+from tidegate.checkpoint.job_log import entry as entries
+from tidegate.checkpoint.job_log.claim import claim
+from tidegate.checkpoint.job_log.entry import Signature
+from tidegate.checkpoint.job_log.start import Start
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.metadata import (
     CheckpointMetadata,
@@ -49,14 +54,10 @@ from tidegate.checkpoint.metadata import (
     decode,
     encode,
 )
-from tidegate.checkpoint.pending import PendingCheckpoint
-from tidegate.checkpoint.requests import Request, RequestKind
-from tidegate.checkpoint.start import Start
-from tidegate.checkpoint.task_part import ListChange, encode_part, list_digest, read_part
 from tidegate.core.clock import Instant, MonotonicMs, WallMs
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Uid
 from tidegate.runtime.checkpoints.restore_point import RestorePoint
-from tidegate.state.key_groups import range_of_slot
+from tidegate.state.keys.key_groups import range_of_slot
 from tidegate.state.version import VersionId
 from tidegate.storage.errors import ObjectMissing
 from tidegate.storage.port import Lost, Nonce, StoredObject, Won, new_nonce
@@ -286,7 +287,7 @@ class _Job:
             orders = point.orders(self._described(), False, {})
             assert len(orders) == self.size.tasks
         tasks = [task.id for task in self._tasks]
-        self._coordinator = Coordinator(Cadence(None), tasks, entry.last_id, entry.base)
+        self._coordinator = Coordinator(Timing(Cadence(None)), tasks, entry.last_id, entry.base)
         self._cleaner = Cleaner(self._store)
         took = time.process_time() - begin
         self._epoch = 0

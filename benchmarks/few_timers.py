@@ -15,11 +15,11 @@ from pathlib import Path
 from benchmarks import harness
 from tidegate.core.ids import AttemptId, EpochId, Term
 from tidegate.core.times import TimeDomain
-from tidegate.graph.schema import DataType
+from tidegate.schema.schema import DataType
+from tidegate.state.accessors.heap_timers import HeapTimers
+from tidegate.state.accessors.timers import TimerState
 from tidegate.state.backends import backend_named
-from tidegate.state.heap_timers import HeapTimers
-from tidegate.state.keys import KeyCodec
-from tidegate.state.timers import TimerState
+from tidegate.state.keys.entry_keys import KeyCodec
 from tidegate.state.version import VersionId
 
 FACTORY = "state.backend.rocksdb.timer-service.factory"

@@ -198,11 +198,11 @@ class Contestant:
 
     def _attempt(self, keys: Any) -> dict[str, float]:
         from tidegate.core.ids import AttemptId, EpochId, Term
-        from tidegate.graph.schema import DataType
         from tidegate.graph.states import StateKind, StateSpec
         from tidegate.runtime.task.collector import seldom_collecting
-        from tidegate.state.keyed_states import KeyedStates
-        from tidegate.state.keys import KeyCodec
+        from tidegate.schema.schema import DataType
+        from tidegate.state.accessors.keyed_states import KeyedStates
+        from tidegate.state.keys.entry_keys import KeyCodec
         from tidegate.state.version import VersionId
 
         specs = (
@@ -217,7 +217,7 @@ class Contestant:
                 store, specs, {"value": 1, "map": 2}.__getitem__, KeyCodec([DataType("bigint")]), target.epoch, (0, 127),
                 cache_bytes=self._backend.write_cache_bytes,
             )  # fmt: skip
-            value, of_key, scope = states.accessors["value"], states.accessors["map"], states.scope
+            value, of_key, scope = states.value_state("value"), states.map_state("map"), states.scope
             for row, scope.key in enumerate(keys, 1):
                 scope.key_group = scope.key % 128
                 value.value()

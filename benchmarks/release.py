@@ -36,7 +36,7 @@ from benchmarks.harness import Figure
 from benchmarks.release_setup import FULL, QUICK, Servers, Size, ask, count_messages
 from tidegate.connectors.sink import Committable, Committer, CommitterContext, Sink, WriterContext
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, Term, Uid
-from tidegate.graph.schema import Schema
+from tidegate.schema.schema import Schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -26,16 +26,16 @@ from typing import Any
 
 from benchmarks import harness
 from benchmarks.savepoint import ENTRY_BYTES, GROUPS, LAYOUT, TERM, metadata_of, operator_info, state_layout
-from tidegate.checkpoint.assignment import RestoreTarget, plan_restore
+from tidegate.checkpoint.files.task_part import decode_part, digest_of
 from tidegate.checkpoint.metadata import TaskState
-from tidegate.checkpoint.task_part import decode_part, digest_of
-from tidegate.checkpoint.version_restore import RestoreOrder, restore
-from tidegate.checkpoint.version_upload import Stored, UploadOrder, VersionUpload
+from tidegate.checkpoint.task.assignment import RestoreTarget, plan_restore
+from tidegate.checkpoint.task.version_restore import RestoreOrder, restore
+from tidegate.checkpoint.task.version_upload import Stored, UploadOrder, VersionUpload
 from tidegate.core.ids import AttemptId, EpochId, Slot, TaskId, Term, Uid
 from tidegate.savepoint.canonical_read import CanonicalTask
 from tidegate.savepoint.canonical_write import CanonicalWriter
 from tidegate.state.backends import backend_named
-from tidegate.state.keys import VOID_NAMESPACE, key_group_range, state_prefix
+from tidegate.state.keys.entry_keys import VOID_NAMESPACE, key_group_range, state_prefix
 from tidegate.state.version import VersionId
 from tidegate.storage import LocalStorage, MeteredStorage, Storage, open_storage
 

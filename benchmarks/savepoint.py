@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import harness
-from tidegate.checkpoint.assignment import RestoreTarget, plan_restore
+from tidegate.checkpoint.files.task_part import decode_part
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.metadata import (
     CheckpointMetadata,
@@ -37,17 +37,17 @@ from tidegate.checkpoint.metadata import (
     TaskState,
     encode,
 )
-from tidegate.checkpoint.task_part import decode_part
-from tidegate.checkpoint.version_restore import RestoreOrder, restore
-from tidegate.checkpoint.version_upload import UploadOrder, VersionUpload
+from tidegate.checkpoint.task.assignment import RestoreTarget, plan_restore
+from tidegate.checkpoint.task.version_restore import RestoreOrder, restore
+from tidegate.checkpoint.task.version_upload import UploadOrder, VersionUpload
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Term, Uid
 from tidegate.savepoint.canonical_read import CanonicalTask
 from tidegate.savepoint.canonical_write import CanonicalWriter
 from tidegate.state.backends import backend_named
-from tidegate.state.key_groups import range_of_slot, slot_of
-from tidegate.state.keys import VOID_NAMESPACE, key_group_range, state_prefix
+from tidegate.state.disk.version_directory import version_path
+from tidegate.state.keys.entry_keys import VOID_NAMESPACE, key_group_range, state_prefix
+from tidegate.state.keys.key_groups import range_of_slot, slot_of
 from tidegate.state.version import VersionId
-from tidegate.state.version_directory import version_path
 from tidegate.storage import open_storage
 
 GROUPS, TERM, LAYOUT = 128, Term(1), JobLayout("bench")

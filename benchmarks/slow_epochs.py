@@ -21,7 +21,7 @@ from benchmarks import harness, streams
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tidegate.checkpoint.statistics import CheckpointStats
+    from tidegate.checkpoint.coordination.statistics import CheckpointStats
 
 PARALLELISM = 4
 SLOW = -1

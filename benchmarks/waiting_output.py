@@ -20,10 +20,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from benchmarks import harness
+from tidegate.checkpoint.coordination.statistics import CheckpointStatistics
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.metadata import CheckpointMetadata, SnapshotKind, encode
-from tidegate.checkpoint.statistics import CheckpointStatistics
-from tidegate.checkpoint.version_upload import Stored
+from tidegate.checkpoint.task.version_upload import Stored
 from tidegate.connectors.sink import Committable
 from tidegate.core.clock import SYSTEM_CLOCK
 from tidegate.core.ids import AttemptId, EpochId, HostId, Lineage, Slot, TaskId, Term, Uid

@@ -39,7 +39,7 @@ from chaos.tally import Counted, Verdict, verify
 from chaos.torment import ARRIVAL_S, RECOVERY_S, Hang, names_of_entries, read_entry, say
 from tests.servers.process import free_ports
 from tests.waiting import remove
-from tidegate.checkpoint.start import DirectoryMoved
+from tidegate.checkpoint.job_log.start import DirectoryMoved
 from tidegate.connectors.outcome import ForeignOutput
 from tidegate.testing.faults import VARIABLE, FaultOrders
 from tidegate.testing.processes import descendants, send, wait_gone

@@ -19,7 +19,7 @@ from typing import Any
 from chaos.matrix import How, Victim
 from chaos.served import WELL_S, Served
 from chaos.torment import PAUSE_S, RECOVERY_S, Hang, say
-from tidegate.control.client import Client, OperationFailed, Refused, Unreachable
+from tidegate.control.rest.client import Client, OperationFailed, Refused, Unreachable
 
 PARALLELISMS = (2, 3, 4, 6)
 _HELD_S = 3.0

@@ -24,7 +24,7 @@ import tidegate as tg
 from chaos.matrix import Victim
 from chaos.served import TIDEGATE, Served
 from chaos.torment import RECOVERY_S, Hang, say
-from tidegate.control.client import OperationFailed, Refused, Unreachable
+from tidegate.control.rest.client import OperationFailed, Refused, Unreachable
 
 
 class Move(StrEnum):

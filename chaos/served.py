@@ -14,7 +14,7 @@ from chaos import moved
 from chaos.counted import CHANGELOG, DELAYS
 from chaos.torment import ARRIVAL_S, ROOT, Hang, Torment
 from tests.servers.process import free_ports
-from tidegate.control.client import Client, Refused, Unreachable
+from tidegate.control.rest.client import Client, Refused, Unreachable
 
 WELL_S = 120.0
 """How long a job may take until it answers."""

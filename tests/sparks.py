@@ -31,6 +31,7 @@ SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.log.level": "ERROR",
+    "spark.python.daemon.module": "tidegate.runtime.epochs.worker_daemon",
     # A test function lives in a module of this folder, and Python workers must be able to import it.
     "spark.executorEnv.PYTHONPATH": str(ROOT),
 }

@@ -10,9 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
-from tidegate.checkpoint import version_upload
+from tidegate.checkpoint.task import version_upload
 from tidegate.core.ids import Lineage, TaskId
-from tidegate.runtime.checkpoints import materializer
 from tidegate.state.heap import table
 
 HOSTS = 3
@@ -58,14 +57,12 @@ class SimHosts:
     def names(self) -> Iterator[None]:
         """While a seed runs: names that follow from it, and the length of lists that it wants."""
         before = version_upload.unique_name, version_upload.LONGEST_INSIDE_BYTES
-        turn, materializer.randrange = materializer.randrange, self._rng.randrange
         version_upload.unique_name = self._unique_name
         version_upload.LONGEST_INSIDE_BYTES = self.list_bytes
         deltas, version_upload.DELTAS_PER_LIST = version_upload.DELTAS_PER_LIST, self.deltas_per_list
         try:
             yield
         finally:
-            materializer.randrange = turn
             version_upload.DELTAS_PER_LIST = deltas
             version_upload.unique_name, version_upload.LONGEST_INSIDE_BYTES = before
             self.close()

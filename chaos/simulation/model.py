@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from chaos.simulation.faults import Violation
-from tidegate.checkpoint.committables import Channel
-from tidegate.checkpoint.metadata import AnyFileList, StoredFileList, StoredOutput, TaskState
-from tidegate.connectors.sink import Committable
+from tidegate.checkpoint.metadata import AnyFileList, CheckpointMetadata, TaskState
+from tidegate.checkpoint.output.committables import Channel
 from tidegate.core.ids import EpochId, Lineage
 
 
@@ -51,43 +50,35 @@ class Handles:
     files: AnyFileList | None = None
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """Content of a simulated `_metadata`: kept aside, the stored bytes are only its name."""
+    """What is in a checkpoint or savepoint, for checks: the stored `_metadata` is the product's."""
 
     epoch: Epoch
-    parallelism: int
-    tasks: list[tuple[tuple[StateFile, str], ...]]
-    committables: tuple[Committable, ...]
-    lists: tuple[tuple[str, AnyFileList], ...]
-    """The list of each task that has files, as the metadata has it."""
+    metadata: CheckpointMetadata
     root: str
-    handles: dict[int, Handles] = field(default_factory=dict)
-    """By task: what the next checkpoint may reuse."""
-    paths: frozenset[str] = frozenset()
-    parts: tuple[TaskState, ...] = ()
-    """If tasks are real: each of them, as the metadata has it."""
-    stored_output: tuple[StoredOutput, ...] = ()
-    """Objects with the output that is not in `committables`. They are real: bytes that are stored and read again."""
+    """The root of the names in it."""
+    paths: frozenset[str]
+    """All objects that its tasks need."""
+    tasks: Sequence[tuple[tuple[StateFile, str], ...]] = ()
+    """If state is modelled: the files of each task, and where they are."""
 
     @property
-    def output_names(self) -> tuple[str, ...]:
-        return tuple(f"{self.root}/{each.path}" for each in self.stored_output)
+    def parallelism(self) -> int:
+        return self.metadata.parallelism
 
-    def __post_init__(self) -> None:
-        if self.parts:
-            return
-        stored = {
-            f"{self.root}/{path}"
-            for _, files in self.lists
-            if isinstance(files, StoredFileList)
-            for path in files.paths
-        }
-        self.paths = frozenset(path for task in self.tasks for _, path in task) | stored
-        lists = dict(self.lists)
-        self.handles = {
-            number: Handles({file.name: path for file, path in task}, lists.get(f"L1-S{number}"))
-            for number, task in enumerate(self.tasks)
+    @property
+    def parts(self) -> tuple[TaskState, ...]:
+        return self.metadata.tasks
+
+    @property
+    def handles(self) -> dict[int, Handles]:
+        """By task: what the next checkpoint may reuse."""
+        return {
+            state.task.slot: Handles(
+                {file.name: path for file, path in files}, state.files if len(state.files) else None
+            )
+            for state, files in zip(self.parts, self.tasks)
         }
 
 

@@ -12,17 +12,19 @@ from functools import partial
 from chaos.simulation.driver import SINKS, JobPlan, SimDriver
 from chaos.simulation.faults import CALM, Odds, Violation
 from chaos.simulation.hosts import SimHosts
+from chaos.simulation.judged_log import judged_log
 from chaos.simulation.model import Epoch
-from chaos.simulation.tasks import check_restore
+from chaos.simulation.real_tasks import check_restore
 from chaos.simulation.world import Process, Tally, World
-from tidegate.checkpoint import entry as entries
-from tidegate.checkpoint.committables import Channel
-from tidegate.checkpoint.coordinator import Cadence
+from tidegate.checkpoint.completed import cleaner
+from tidegate.checkpoint.coordination.timing import Cadence
 from tidegate.checkpoint.effects import Sleep, Steps
-from tidegate.checkpoint.entry import CheckpointRef, Entry, EntryKind
+from tidegate.checkpoint.job_log import entry as entries
+from tidegate.checkpoint.job_log.entry import CheckpointRef, Entry, EntryKind
+from tidegate.checkpoint.job_log.pins import PinTooLate, fork_pin, place
+from tidegate.checkpoint.job_log.start import DirectoryMoved, Start
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.checkpoint.pins import PinTooLate, place
-from tidegate.checkpoint.start import DirectoryMoved, Start
+from tidegate.checkpoint.output.committables import Channel
 from tidegate.connectors.outcome import ForeignOutput
 from tidegate.core import faults
 from tidegate.core.ids import EpochId, Uid
@@ -130,22 +132,19 @@ class Run:
 
     def go(self) -> Tally:
         """Raises `Violation`."""
-        with self.world.hosts.names() if self._real else nullcontext():
+        with self.world.hosts.names() if self._real else nullcontext(), judged_log():
             return self._go()
 
     def _go(self) -> Tally:
         world = self.world
-        slots_per_folder = entries.SLOTS_PER_FOLDER
+        slots_per_folder, tasks_of_a_sweep = entries.SLOTS_PER_FOLDER, cleaner.TASKS_OF_A_SWEEP
         world.arm()
         try:
             world.set_odds(self.odds)
             for _ in range(self.jobs[0].deployments):
                 self._launch(self.jobs[0], Start(), False, self.rng.uniform(0, 3_000))
             if self._scripted:
-                for at, order in ((3_000, "cancel"), (4_500, "stop")):
-                    world.clock.after(at, lambda order=order: self._order(self.jobs[0], order))
-                if world.crash_at is not None and world.crash_at[0].startswith("dispose"):
-                    world.clock.after(6_000, lambda: self._claim_newest(self.jobs[0]))
+                self._plan_orders()
             for _ in range(self.rng.choice((0, 1, 2, 4, 8))):
                 world.clock.after(self.rng.uniform(1_000, self.faults_end_ms), self._meddle)
             for _ in range(self.rng.choice((0, 0, 1, 8))):
@@ -169,8 +168,19 @@ class Run:
             self._judge()
         finally:
             faults.arm(None)
-            entries.SLOTS_PER_FOLDER = slots_per_folder
+            entries.SLOTS_PER_FOLDER, cleaner.TASKS_OF_A_SWEEP = slots_per_folder, tasks_of_a_sweep
         return world.tally
+
+    def _plan_orders(self) -> None:
+        """What leads to the step at which the driver is to die."""
+        world, job = self.world, self.jobs[0]
+        orders = [(3_000, "cancel"), (4_500, "stop")]
+        if world.crash_at is not None and world.crash_at[0].startswith("dispose"):
+            orders += [(1_500, "savepoint"), (2_500, "savepoint"), (5_500, "savepoint")]
+            for at in (6_000, 7_500):
+                world.clock.after(at, lambda: self._claim_newest(job))
+        for at, order in orders:
+            world.clock.after(at, partial(self._order, job, order))
 
     # deployments
 
@@ -340,8 +350,9 @@ class Run:
         self._work_in_the_dark(job)
 
     def _chain(self, entry: Entry) -> list[Epoch]:
-        data = None if entry.base is None else self._metadata(entry.base)
-        return [] if data is None else list(self.world.epoch_of(data).chain())
+        if entry.base is None or entry.base.checksum not in self.world.snapshots:
+            return []
+        return list(self.world.epoch_of(entry.base).chain())
 
     def _outage(self) -> None:
         if self.rng.random() < 0.5:
@@ -448,8 +459,9 @@ class Run:
         if not own:
             return
         ref = self.rng.choice(own)
-        origin, pin = job.plan.layout, self.world.serial("pin")
-        layout = JobLayout(self.world.serial("fork"))
+        origin, layout = job.plan.layout, JobLayout(self.world.serial("fork"))
+        foreign = replace(ref, owned=False)
+        pin = fork_pin(layout.job, foreign)
         plan = JobPlan(
             layout, job.plan.groups, job.plan.cadence, self.rng.choice((1, 2)), job.plan.epoch_ms, (origin, pin),
             real_state=job.plan.real_state,
@@ -458,7 +470,7 @@ class Run:
 
         def then() -> None:
             self.world.tally.events["forks"] += 1
-            foreign = replace(ref, owned=False)
+            self.world.left_pins.add(origin.pin(pin))  # until a term begins that holds it
             self._add(forked)
             self._launch(forked, Start(source=foreign), False, 0)
 
@@ -546,16 +558,14 @@ class Run:
         wanted: set[tuple[Channel, EpochId]] = set()
         for entry in watch.log:
             if entry.base is not None and (entry.kind is not EntryKind.CLAIM or entry.base.lineage == entry.lineage):
-                data = self._metadata(entry.base)
-                if data is not None:
-                    for e in world.epoch_of(data).chain():
-                        if e.lineage in lines:
-                            completed.add((e.lineage, e.id))
-                            wanted.update((lane, e.id) for lane in e.output)
+                for e in self._chain(entry):
+                    if e.lineage in lines:
+                        completed.add((e.lineage, e.id))
+                        wanted.update((lane, e.id) for lane in e.output)
         completed |= {(e.lineage, e.id) for entry in others for e in self._chain(entry)}
         if self._real:
-            check_restore(world, world.snapshots[world.storage.objects[newest.base.metadata]], job.plan.groups)
-        surviving = list(world.epoch_of(world.storage.objects[newest.base.metadata]).chain())
+            check_restore(world, world.snapshots[newest.base.checksum], job.plan.groups)
+        surviving = list(world.epoch_of(newest.base).chain())
         self._judge_positions(surviving)
         for lane, shown in world.target(job.plan.layout.job).visible.items():
             if lane[0] not in lines:
@@ -579,9 +589,7 @@ class Run:
         kept |= {ref.metadata for ref in watch.pinned.values()}
         for ref in self.given_away:
             if ref.metadata in once - kept:
-                data = self._metadata(ref)
-                assert data is not None
-                named = {ref.metadata, *world.files_of(data)}
+                named = {ref.metadata, *world.snapshots[ref.checksum].paths}
                 # Others may be there: uploads of second attempts that ended after the savepoint was complete.
                 if stays := named.intersection(world.storage.objects):
                     raise Violation(f"a claimed savepoint was dropped and not deleted: {sorted(stays)[:5]}")
@@ -589,10 +597,6 @@ class Run:
             raise Violation(f"old folders of the log stay: {old[:5]}")
         if leftovers := watch.leftovers():
             raise Violation(f"{len(leftovers)} files stay although nothing needs them: {leftovers[:5]}")
-
-    def _metadata(self, ref: CheckpointRef) -> bytes | None:
-        body = f'{{"checksum": "{ref.checksum}"}}'.encode()
-        return body if body in self.world.snapshots else None
 
     @staticmethod
     def _judge_positions(surviving: list) -> None:  # type: ignore[type-arg]

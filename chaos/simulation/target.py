@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from chaos.simulation.clock import Clock
 from chaos.simulation.faults import CALM, Violation
 from chaos.simulation.storage import SimStorage
-from tidegate.checkpoint.committables import Channel, channel
 from tidegate.checkpoint.effects import Commit, CommitFailed
+from tidegate.checkpoint.output.committables import Channel, channel
 from tidegate.connectors.sink import Committable, CommitterContext, check_markers
 from tidegate.core.history import History
 from tidegate.core.ids import EpochId, Lineage, Uid
-from tidegate.graph.schema import Schema
+from tidegate.schema.schema import Schema
 
 _SCHEMA = Schema.parse("value string")
 
@@ -69,6 +69,10 @@ class SimTarget:
             if line == lineage and shown and not self.is_away(sink, storage):
                 found.setdefault(sink, []).append(shown[-1])
         return found
+
+    def shows(self, committable: Committable) -> bool:
+        """Whether its rows are visible."""
+        return committable.epoch in self.visible[channel(committable)]
 
     def is_away(self, sink: Uid, storage: SimStorage) -> bool:
         until_ms = max(self.away_until_ms.get(sink, 0.0), self.cut_off_until_ms.get(storage, 0.0))

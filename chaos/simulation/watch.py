@@ -6,16 +6,25 @@ from collections.abc import Callable
 
 from chaos.simulation.faults import Violation
 from chaos.simulation.storage import SimStorage
-from tidegate.checkpoint import entry as entries
-from tidegate.checkpoint.contents import CheckpointContents, Reader
-from tidegate.checkpoint.entry import CheckpointRef, Entry, EntryKind
+from tidegate.checkpoint.files.contents import CheckpointContents, Reader
+from tidegate.checkpoint.job_log import entry as entries
+from tidegate.checkpoint.job_log.entry import CheckpointRef, Entry, EntryKind
 from tidegate.checkpoint.layout import FileScope, JobLayout, committed_record
+from tidegate.connectors.sink import Committable
+from tidegate.storage.port import Nonce
 
 
 class JobWatch:
     def __init__(
-        self, layout: JobLayout, storage: SimStorage, read: Reader, files_of: Callable[[bytes], frozenset[str]]
+        self,
+        layout: JobLayout,
+        storage: SimStorage,
+        read: Reader,
+        files_of: Callable[[bytes], frozenset[str]],
+        shows: Callable[[Committable], bool],
     ) -> None:
+        """`shows`: whether the job's target shows some output."""
+        self._shows = shows
         self.layout = layout
         self.log: list[Entry] = []
         """Every entry that was ever in force, also deleted ones."""
@@ -26,16 +35,15 @@ class JobWatch:
         self.pinned: dict[str, CheckpointRef] = {}
         self.claim_times: dict[int, float] = {}
         """By slot: when drivers claimed the job of their own accord."""
+        self.asked_for: set[Nonce] = set()
+        """Of claims that somebody asks for, by a rescale or a start that accepts output. They say nothing about the health of the
+        owner before them. Known before they are written: the run may end before their driver hears that it has won."""
         self.now_ms: Callable[[], float] = lambda: 0.0
         self._storage = storage
         self._read = read
         self._files_of = files_of
         self._needed: dict[str, frozenset[str]] = {}
         """Metadata name → files that must be there, for everything retained or pinned."""
-
-    def excuse(self, claim: Entry) -> None:
-        """Somebody asked for this claim, by a rescale, so it says nothing about the health of its driver."""
-        self.claim_times.pop(claim.slot, None)
 
     @property
     def newest(self) -> Entry | None:
@@ -61,7 +69,8 @@ class JobWatch:
         if entry.kind is EntryKind.CLAIM:
             if any(before.kind is EntryKind.CLAIM and self._repeats(before, entry) for before in self.log[:-1]):
                 raise Violation(f"{entry.owner} claimed twice: it took its own claim for another's")
-            self.claim_times[entry.slot] = self.now_ms()
+            if entry.nonce not in self.asked_for:
+                self.claim_times[entry.slot] = self.now_ms()
         if entry.kind in (EntryKind.CHECKPOINT, EntryKind.TERMINAL_SAVEPOINT):
             assert entry.base is not None
             for file in self._files(entry.base):
@@ -92,8 +101,14 @@ class JobWatch:
         needed = {}
         for ref in (*retained, *self.pinned.values()):
             contents, files = self._contents(ref), self._files(ref)
-            waits = committed_record(ref.metadata) not in self._storage.objects
-            needed[ref.metadata] = files | contents.staged if waits else files
+            if not ref.owned:
+                # The job goes on after a savepoint, and may have published what that carries: it never returns to it alone.
+                waiting = [each for each in contents.committables if not self._shows(each)]
+                needed[ref.metadata] = files.union(*(each.staged for each in waiting))
+            elif committed_record(ref.metadata) not in self._storage.objects:
+                needed[ref.metadata] = files | contents.staged
+            else:
+                needed[ref.metadata] = files
         self._needed = needed
 
     def restore(self, log: list[Entry]) -> None:

@@ -5,19 +5,17 @@ from __future__ import annotations
 import copy
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from chaos.simulation.clock import Clock
 from chaos.simulation.faults import CALM, Crash, Odds, Violation
-from chaos.simulation.model import Epoch, Snapshot
+from chaos.simulation.model import Epoch, Snapshot, StateFile
 from chaos.simulation.storage import SimStorage
-from chaos.simulation.target import INLINE, SimTarget
+from chaos.simulation.target import SimTarget
 from chaos.simulation.watch import JobWatch
-from tidegate.checkpoint.committables import Channel
-from tidegate.checkpoint.contents import CheckpointContents, UnreadOutput
 from tidegate.checkpoint.effects import (
     Commit,
     CommitFailed,
@@ -33,17 +31,20 @@ from tidegate.checkpoint.effects import (
     Steps,
     Sweep,
 )
-from tidegate.checkpoint.entry import LogCorrupt
+from tidegate.checkpoint.files.contents import CheckpointContents, UnreadOutput, contents_of
+from tidegate.checkpoint.job_log.entry import CheckpointRef, LogCorrupt
+from tidegate.checkpoint.job_log.log import ClaimLost
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.checkpoint.list_registry import HeldList, ListId
-from tidegate.checkpoint.log import ClaimLost
-from tidegate.checkpoint.output_objects import OutputObject
-from tidegate.checkpoint.task_part import list_digest
+from tidegate.checkpoint.metadata import CheckpointMetadata, checksum_in, decode
+from tidegate.checkpoint.output.committables import Channel
 from tidegate.connectors.outcome import ForeignOutput
 from tidegate.core import faults
 from tidegate.core.errors import StorageError, TidegateError
 from tidegate.core.history import History
-from tidegate.core.ids import EpochId, Lineage
+from tidegate.core.ids import EpochId, Lineage, TaskId, Term
+from tidegate.runtime.checkpoints.owned_term import staged_by
+from tidegate.state.version import VersionId
+from tidegate.storage.routed import name_below
 
 if TYPE_CHECKING:
     from chaos.simulation.hosts import SimHosts
@@ -65,6 +66,8 @@ class Process:
     """What its driver knows of the job's history, once it has claimed the job."""
     wall_offset_ms: int = 0
     """How wrong the wall clock of its machine is. It is set again while the process runs."""
+    pin: str | None = None
+    """Of a fork: the pin on its origin that its driver holds, and has to remove."""
     on_exit: Callable[[str], None] = lambda how: None
 
 
@@ -100,18 +103,28 @@ class World:
         self.hosts: SimHosts
         """Of seeds whose tasks are real."""
         self.tally = Tally()
-        self.snapshots: dict[bytes, Snapshot] = {}
-        self.parts: dict[bytes, Any] = {}
-        """Content of stored acknowledgements: kept aside, the stored bytes are only its name."""
+        self.snapshots: dict[str, Snapshot] = {}
+        """What is in checkpoints and savepoints, by checksum."""
+        self.modelled: dict[tuple[TaskId, VersionId, bytes], tuple[tuple[StateFile, str], ...]] = {}
+        """If state is modelled: the files that a task has stored for a version, by a digest of its list."""
+        self.acks: dict[str, Term] = {}
+        """The term of the task that stored an acknowledgement, by its name."""
+        self._decoded: dict[bytes, CheckpointMetadata] = {}
         self.keys: dict[tuple[Channel, EpochId], frozenset[int]] = {}
         """The key groups of which there are rows in some output."""
         self.watches: dict[str, JobWatch] = {}
+        self.removed_pins: set[str] = set()
+        """Pins of forks that have been removed."""
+        self.left_pins: set[str] = set()
+        """Those that no term holds: it ended first or never began, or storage placed them again, late."""
         self.lost_names: set[str] = set()
         """Files of histories that were lost when a job was restored from a backup."""
         self.restores = 0
         """How often a job was restored from a backup."""
         self._epochs: dict[tuple[Lineage, EpochId], int] = {}
         self.term_rng = random.Random(f"terms of {seed}")
+        self.epoch_rng = random.Random(f"epochs of {seed}")
+        """When epochs begin in the middle of a message. The other draws stay as they are."""
         self.trace: list[tuple[float, str, str]] = []
         self.odds = CALM
         self.crash_at: tuple[str, int] | None = None
@@ -161,39 +174,33 @@ class World:
         self.trace.append((self.clock.now_ms, who, what))
 
     def watch(self, layout: JobLayout) -> JobWatch:
-        return self.watches.setdefault(layout.root, JobWatch(layout, self.storage, self.read_now, self.files_of))
+        found = self.watches.get(layout.root)
+        if found is None:
+            found = JobWatch(layout, self.storage, self.read_now, self.files_of, self.target(layout.job).shows)
+            self.watches[layout.root] = found
+        return found
 
-    def read(self, path: str, metadata: bytes) -> CheckpointContents:
-        """The files of tasks are lists, as in the product: every other one is an object of its own. Output in objects is left
-        unread."""
-        snapshot = self.snapshots[metadata]
-        if not snapshot.stored_output:
-            return self.contents(metadata, ())
+    def metadata(self, data: bytes) -> CheckpointMetadata:
+        found = self._decoded.get(data)
+        if found is None:
+            found = self._decoded[data] = decode(data)
+        return found
 
-        def complete(bodies: Mapping[str, bytes]) -> CheckpointContents:
-            named = zip(snapshot.output_names, snapshot.stored_output)
-            return self.contents(metadata, [OutputObject.read(ref, bodies.get(name)) for name, ref in named])
+    def snapshot(self, data: bytes) -> Snapshot:
+        """What is in a `_metadata` with this content."""
+        return self.snapshots[checksum_in(data)]
 
-        return replace(self.contents(metadata, ()), output=UnreadOutput(snapshot.output_names, complete))
-
-    def read_now(self, path: str, metadata: bytes) -> CheckpointContents:
-        """Read all, as it is stored at this moment."""
-        contents = self.read(path, metadata)
+    def read_now(self, path: str, data: bytes) -> CheckpointContents:
+        """Read all, as it is stored at this moment. Raises `MetadataError`."""
+        contents = contents_of(path, self.metadata(data), staged_by)
         unread = contents.output
         return unread.complete(self.storage.objects) if isinstance(unread, UnreadOutput) else contents
 
-    def contents(self, metadata: bytes, output: Sequence[OutputObject]) -> CheckpointContents:
-        snapshot = self.snapshots[metadata]
-        committables = (*(each for object in output for each in object.waiting), *snapshot.committables)
-        staged = frozenset(c.payload.decode() for c in committables if c.payload != INLINE.encode())
-        lists = tuple(HeldList(ListId(task, list_digest(files)), files) for task, files in snapshot.lists)
-        files = frozenset(snapshot.output_names)
-        return CheckpointContents(files, staged, committables, lists, snapshot.root, tuple(output))
-
-    def files_of(self, metadata: bytes) -> frozenset[str]:
+    def files_of(self, data: bytes) -> frozenset[str]:
         """All that a checkpoint needs besides rows that wait."""
-        snapshot = self.snapshots[metadata]
-        return snapshot.paths.union(snapshot.output_names)
+        snapshot = self.snapshot(data)
+        stored = {name_below(snapshot.root, each.path) for each in self.metadata(data).stored_output}
+        return snapshot.paths.union(stored)
 
     # processes
 
@@ -239,8 +246,15 @@ class World:
     def kill(self, process: Process, how: str) -> None:
         if process.alive:
             process.alive = False
+            self.leave_pin(process)
             self.note(process.name, f"ends: {how}")
             process.on_exit(how)
+
+    def leave_pin(self, process: Process) -> None:
+        """The term of a driver ends, and with it what it knew of its pin."""
+        if process.pin is not None:
+            self.left_pins.add(process.pin)
+            process.pin = None
 
     def _advance(self, thread: Thread, answer: Any, error: Exception | None) -> None:
         process = thread.process
@@ -334,6 +348,8 @@ class World:
     def _written(self, path: str, data: bytes) -> None:
         if path in self.lost_names and any(folder in path for folder in ("/shared/", "/taskowned/", "/acks/")):
             raise Violation(f"{path} has the name of a file that a lost history wrote")
+        if path in self.removed_pins:
+            self.left_pins.add(path)
         watch = self.watches.get(path.partition("/")[0])
         if watch is not None:
             watch.written(path, data)
@@ -350,8 +366,8 @@ class World:
     def arm(self) -> None:
         faults.arm(self.reached)
 
-    def epoch_of(self, metadata: bytes) -> Epoch:
-        return self.snapshots[metadata].epoch
+    def epoch_of(self, ref: CheckpointRef) -> Epoch:
+        return self.snapshots[ref.checksum].epoch
 
     def fail(self, what: str) -> NoReturn:
         raise Violation(what)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.servers.process import free_ports
-from tidegate.control.client import Client, Refused, Unreachable
+from tidegate.control.rest.client import Client, Refused, Unreachable
 from tidegate.testing.processes import kill_tree
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -115,7 +115,7 @@ from tidegate.connectors.sink import (
     SinkWriter as SinkWriter,
 )
 from tidegate.connectors.write_ahead import WriteAheadSink as WriteAheadSink
-from tidegate.control.rest import serve as serve
+from tidegate.control.rest.server import serve as serve
 from tidegate.control.spark_import.import_query import import_spark_query as import_spark_query
 
 from tidegate.core.errors import TidegateError as TidegateError
@@ -138,6 +138,6 @@ from tidegate.graph.ttl import StateTtlConfig as StateTtlConfig
 from tidegate.runtime.driver.job_run import JobRun as JobRun
 from tidegate.runtime.driver.session import session as session
 from tidegate.runtime.sources.kafka_source import kafka_source as kafka_source
-from tidegate.state.key_index import KeyIndex as KeyIndex
+from tidegate.state.keys.key_index import KeyIndex as KeyIndex
 
 __version__: str

@@ -1,18 +1,18 @@
 """The errors that tidegate raises and the modules that define them: the one list. Type checkers read it here, and `errors.py`
 reads it to know what to import when a name is first used."""
 
-from tidegate.checkpoint.assignment import (
+from tidegate.checkpoint.task.assignment import (
     KeyGroupsBroken as KeyGroupsBroken,
     MaxParallelismChanged as MaxParallelismChanged,
     UnclaimedState as UnclaimedState,
 )
-from tidegate.checkpoint.cleaner import CleaningSkipped as CleaningSkipped
-from tidegate.checkpoint.completed_store import (
+from tidegate.checkpoint.completed.cleaner import CleaningSkipped as CleaningSkipped
+from tidegate.checkpoint.completed.completed_store import (
     CheckpointUnreadable as CheckpointUnreadable,
     RunEnded as RunEnded,
 )
-from tidegate.checkpoint.entry import LogCorrupt as LogCorrupt
-from tidegate.checkpoint.log import ClaimLost as ClaimLost
+from tidegate.checkpoint.job_log.entry import LogCorrupt as LogCorrupt
+from tidegate.checkpoint.job_log.log import ClaimLost as ClaimLost
 from tidegate.checkpoint.metadata.errors import (
     MetadataDamaged as MetadataDamaged,
     MetadataError as MetadataError,
@@ -20,15 +20,15 @@ from tidegate.checkpoint.metadata.errors import (
     MetadataTooNew as MetadataTooNew,
     UntrustedSnapshot as UntrustedSnapshot,
 )
-from tidegate.checkpoint.pins import (
+from tidegate.checkpoint.job_log.pins import (
     PinTooLate as PinTooLate,
     PinUnreadable as PinUnreadable,
 )
-from tidegate.checkpoint.retained import SnapshotNotFound as SnapshotNotFound
-from tidegate.checkpoint.savepoint_target import BadSavepointTarget as BadSavepointTarget
-from tidegate.checkpoint.start import DirectoryMoved as DirectoryMoved
-from tidegate.checkpoint.start import StartRefused as StartRefused
-from tidegate.checkpoint.takeover import CannotClaim as CannotClaim
+from tidegate.checkpoint.completed.retained import SnapshotNotFound as SnapshotNotFound
+from tidegate.checkpoint.coordination.savepoint_target import BadSavepointTarget as BadSavepointTarget
+from tidegate.checkpoint.job_log.start import DirectoryMoved as DirectoryMoved
+from tidegate.checkpoint.job_log.start import StartRefused as StartRefused
+from tidegate.checkpoint.job_log.takeover import CannotClaim as CannotClaim
 from tidegate.config.errors import OptionError as OptionError
 from tidegate.connectors.kafka.errors import (
     ClientMissing as ClientMissing,
@@ -60,21 +60,21 @@ from tidegate.connectors.outcome import (
 )
 from tidegate.connectors.postgres.table import TableRefused as TableRefused
 from tidegate.control.cli.output import BadOption as BadOption
-from tidegate.control.client import (
+from tidegate.control.rest.client import (
     OperationFailed as OperationFailed,
     Refused as Refused,
     Unreachable as Unreachable,
 )
-from tidegate.control.export import TooLargeToExport as TooLargeToExport
-from tidegate.control.export import UnknownFormat as UnknownFormat
-from tidegate.control.job_file import NoJob as NoJob
-from tidegate.control.job_errors import (
+from tidegate.control.jobs.export import TooLargeToExport as TooLargeToExport
+from tidegate.control.jobs.export import UnknownFormat as UnknownFormat
+from tidegate.control.jobs.job_file import NoJob as NoJob
+from tidegate.control.jobs.job_errors import (
     NotFound as NotFound,
     NotPossible as NotPossible,
 )
 from tidegate.control.spark_import.carried_state import ImportRefused as ImportRefused
-from tidegate.control.stored_jobs import JobNotFound as JobNotFound
-from tidegate.control.texts import UnreadableText as UnreadableText
+from tidegate.control.jobs.stored_jobs import JobNotFound as JobNotFound
+from tidegate.control.jobs.texts import UnreadableText as UnreadableText
 from tidegate.core.errors import (
     CheckpointError as CheckpointError,
     ConfigurationError as ConfigurationError,
@@ -95,14 +95,15 @@ from tidegate.core.errors import (
     UserCodeError as UserCodeError,
     WrongValue as WrongValue,
 )
-from tidegate.graph.key_values import InvalidKey as InvalidKey
+from tidegate.schema.key_values import InvalidKey as InvalidKey
 from tidegate.graph.validate import DuplicateUid as DuplicateUid
 from tidegate.reporters.start import ReporterNotInstalled as ReporterNotInstalled
 from tidegate.runtime.epochs.runner import StateLost as StateLost
+from tidegate.runtime.exchange.user_code import SinkWriteFailed as SinkWriteFailed
 from tidegate.runtime.checkpoints.failure_latch import CheckpointsFailed as CheckpointsFailed
 from tidegate.runtime.checkpoints.history import UnpublishedOutput as UnpublishedOutput
 from tidegate.runtime.checkpoints.output import OutputNotPublished as OutputNotPublished
-from tidegate.runtime.checkpoints.ownership import UnclaimedOutput as UnclaimedOutput
+from tidegate.runtime.checkpoints.owned_term import UnclaimedOutput as UnclaimedOutput
 from tidegate.runtime.driver.rescaler import (
     RescaleFailed as RescaleFailed,
     RescaleRefused as RescaleRefused,

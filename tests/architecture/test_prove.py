@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.prove import judged, rotated
+from tests.recovery.mutations.__main__ import raised
 from tests.scratch import Replacement, ScratchCopy, StaleMutation
 
 
@@ -23,6 +24,32 @@ from tests.scratch import Replacement, ScratchCopy, StaleMutation
 )
 def test_only_a_failing_test_catches_a_mutation(code, output, outcome):
     assert judged(code, output)[0] == outcome
+
+
+@pytest.mark.parametrize(
+    ("last", "found"),
+    [
+        ("tidegate.core.errors.RestoreError: a file is missing", "0"),
+        ("KeyError: 7", "0"),
+        ("NameError: name 'reusable' is not defined", None),
+        ("UnboundLocalError: cannot access local variable 'replace'", None),
+        ("ImportError: cannot import name 'Deleted' from 'tidegate.checkpoint.effects'", None),
+        ("ModuleNotFoundError: No module named 'tidegate.effects'", None),
+        ("SyntaxError: invalid syntax", None),
+        ("AttributeError: 'SimDriver' object has no attribute '_known'", None),
+    ],
+)
+def test_a_broken_rule_that_cannot_run_is_not_found_by_the_simulation(last, found):
+    where, what = raised(f"Traceback (most recent call last):\n  File x\n{last}\n")
+
+    assert where == found
+    assert last in what
+
+
+def test_an_error_that_hides_another_one_does_not_make_a_mutation_valid():
+    chained = "\nDuring handling of the above exception, another exception occurred:\n\nRuntimeError: no result\n"
+
+    assert raised(f"NameError: name 'x' is not defined\n{chained}")[0] is None
 
 
 def test_every_mutation_has_its_turn():

@@ -6,8 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.compat.test_metadata_formats import stored, version
-from tidegate.checkpoint.file_lists import list_in
-from tidegate.checkpoint.list_delta import delta_from, encode_delta
+from tidegate.checkpoint.files.file_lists import list_in
+from tidegate.checkpoint.files.list_delta import delta_from, encode_delta
 from tidegate.checkpoint.metadata import FileList, StoredFileList
 
 GOLDEN = Path(__file__).parent / "metadata"

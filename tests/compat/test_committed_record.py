@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tidegate.checkpoint import committables
 from tidegate.checkpoint.metadata import CommittedMark
+from tidegate.checkpoint.output import committables
 from tidegate.connectors.sink import Committable
 from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
 

@@ -20,7 +20,7 @@ import pytest
 from tests.unit.savepoint.checkpoint_kit import History, Operator, listing, mapping, value
 from tests.unit.savepoint.test_kinds import NOW_MS, RENEWED, USERS, WINDOW
 from tests.unit.savepoint.test_kinds import OPERATOR as EVERY_KIND
-from tidegate.checkpoint.assignment import RestoreTarget, plan_restore
+from tidegate.checkpoint.task.assignment import RestoreTarget, plan_restore
 from tidegate.core.ids import Uid
 from tidegate.savepoint.canonical_read import canonical_entries
 from tidegate.savepoint.copy import copy_snapshot

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidegate.graph.schema import Schema
+from tidegate.schema.schema import Schema
 
 
 def write_batches(folder: Path, schema: str, batches: Sequence[Sequence[tuple[Any, ...]]], first: int = 0) -> str:

@@ -16,15 +16,15 @@ import pytest
 import tidegate as tg
 from tests.integration.inputs import write_batches
 from tests.waiting import eventually, files_below, remove
-from tidegate.checkpoint.assignment import UnclaimedState
-from tidegate.checkpoint.retained import SnapshotNotFound
-from tidegate.checkpoint.savepoint_target import BadSavepointTarget
-from tidegate.checkpoint.start import StartRefused
+from tidegate.checkpoint.completed.retained import SnapshotNotFound
+from tidegate.checkpoint.coordination.savepoint_target import BadSavepointTarget
+from tidegate.checkpoint.job_log.start import StartRefused
+from tidegate.checkpoint.task.assignment import UnclaimedState
 from tidegate.config import OptionError
 from tidegate.core import faults
 from tidegate.core.errors import PreconditionFailed, RestoreError, TidegateError, UserCodeError
 from tidegate.core.ids import ordinal
-from tidegate.runtime.checkpoints.ownership import UnclaimedOutput
+from tidegate.runtime.checkpoints.owned_term import UnclaimedOutput
 from tidegate.runtime.driver.attempt import Attempt
 from tidegate.runtime.driver.job_run import JobRun
 from tidegate.runtime.driver.runs_here import RUNS_HERE
@@ -458,7 +458,7 @@ class Renamed(Other):
 
 def test_a_renamed_state_starts_empty_for_nobody(shop):
     shop.run()
-    with pytest.raises(StateChanged, match="renamed_from='n'"):
+    with pytest.raises(StateChanged, match='renamed_from="n"'):
         shop.feed(1).run(Other())
     shop.run(Renamed())
     assert max(n for _, n in shop.out()) == max(Counter(i % KEYS for i in range(40)).values())

@@ -13,8 +13,8 @@ import pytest
 import tidegate as tg
 from tests.integration.inputs import stream
 from tidegate.core.times import MIN_WATERMARK, moment
-from tidegate.graph.datatype import DataType
-from tidegate.state import distinct
+from tidegate.schema.datatype import DataType
+from tidegate.state.keys import distinct
 
 SCHEMA = "k string, n int, big bigint, x double, price decimal(12,2), word string, ts timestamp"
 START = datetime(2023, 11, 14, 22, 0, tzinfo=UTC)

@@ -15,7 +15,7 @@ from tests.integration.inputs import write_batches
 from tests.integration.test_time import BATCHES as EVENTS
 from tests.integration.test_time import RESULT, SCHEMA, rows
 from tests.integration.test_time import windows as per_ten_seconds
-from tidegate.checkpoint.start import StartRefused
+from tidegate.checkpoint.job_log.start import StartRefused
 from tidegate.core import faults
 from tidegate.core.errors import TidegateError
 from tidegate.core.times import MAX_WATERMARK

@@ -9,8 +9,8 @@ from tests.browser import Browser, Page, PageRequest
 from tests.integration.inputs import stream
 from tests.servers.flink_dashboard import FlinkDashboard, pages
 from tests.waiting import eventually
-from tidegate.control.rest import application
-from tidegate.control.service import JobService
+from tidegate.control.jobs.service import JobService
+from tidegate.control.rest.server import application
 
 BATCHES = [[(n, f"k{n % 4}") for n in range(first, first + 5)] for first in range(0, 20, 5)]
 

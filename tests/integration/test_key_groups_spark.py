@@ -15,12 +15,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 import tidegate as tg
-from tidegate.graph.columns import to_python
 from tidegate.graph.levels import plan
-from tidegate.graph.schema import DataType
 from tidegate.runtime.epochs.epoch_frame import source_rows
-from tidegate.state import key_groups as kg
-from tidegate.state.murmur3 import hash_columns, hash_values
+from tidegate.schema.columns import to_python
+from tidegate.schema.schema import DataType
+from tidegate.state.keys import key_groups as kg
+from tidegate.state.keys.murmur3 import hash_columns, hash_values
 
 COUNT = 10_000
 PARALLELISM, MAX_PARALLELISM = 7, 128

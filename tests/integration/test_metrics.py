@@ -13,7 +13,7 @@ import tidegate as tg
 from tests.integration.inputs import stream
 from tests.waiting import eventually
 from tidegate.control.cli import main
-from tidegate.control.client import Client
+from tidegate.control.rest.client import Client
 from tidegate.core.ids import Uid
 from tidegate.metrics import catalog
 from tidegate.metrics.catalog import METRICS

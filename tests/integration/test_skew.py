@@ -9,7 +9,7 @@ import pytest
 
 import tidegate as tg
 from tests.integration.inputs import stream
-from tidegate.control.client import Client
+from tidegate.control.rest.client import Client
 
 START = datetime(2024, 5, 1, 12, tzinfo=UTC)
 BATCHES = [

@@ -9,7 +9,7 @@ import pytest
 
 import tidegate as tg
 from tests.integration.inputs import stream
-from tidegate.checkpoint.statistics import CheckpointStatus
+from tidegate.checkpoint.coordination.statistics import CheckpointStatus
 from tidegate.runtime.epochs import watcher
 
 SCHEMA = "k int, slow boolean"

@@ -17,8 +17,8 @@ import pytest
 from tests.recovery.drivers.counter import LAYOUT, LOST, REFUSED, read
 from tests.waiting import eventually
 from tidegate.checkpoint.effects import perform
-from tidegate.checkpoint.entry import EntryKind
-from tidegate.checkpoint.log import history, newest
+from tidegate.checkpoint.job_log.entry import EntryKind
+from tidegate.checkpoint.job_log.log import history, newest
 from tidegate.storage import LocalStorage
 
 REPOSITORY = Path(__file__).parents[2]

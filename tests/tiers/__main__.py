@@ -4,7 +4,7 @@ fast [pytest's arguments]           tests that need no JVM and no server
 ci [--all] [pytest's arguments]     what the change reaches and a quarter of the rest; with `--all` everything
 ci --parts NAME,… [arguments]       single parts of it, with every test
 affected [pytest's arguments]       what your change reaches, compared with the main branch or with `TIDEGATE_BASE`
-record                              keep the times of the last run of `ci` in `tests/tiers/times.jsonl`
+record [--beside-other-work]        keep the times of the last run of `ci` in `tests/tiers/times.jsonl`
 nightly [PART …]                    what takes hours
 """
 
@@ -37,8 +37,8 @@ def main(words: list[str]) -> int:
             return run_parts(Tier("ci", ARTIFACTS, CI, more, _selected(turns=0)), CI)
         case ["fast", *more]:
             return run_parts(Tier("fast", ARTIFACTS, FAST, more), FAST)
-        case ["record"]:
-            print(times.record())
+        case ["record", *beside] if beside in ([], ["--beside-other-work"]):
+            print(times.record(alone=not beside))
             return 0
         case ["nightly", *more]:
             return nightly.main(more)

@@ -1,4 +1,4 @@
-"""What has changed since the last whole run that somebody recorded."""
+"""What has changed since the last run that somebody recorded."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.tiers.times import FILE, last_whole_run
+from tests.tiers.times import FILE, last_run
 
 ROOT = Path(__file__).resolve().parents[2]
-_RECORDED = str(FILE.relative_to(ROOT))
-"""Says what has already run, and changes nothing that a test could notice."""
+_OF_TIMES = {
+    str(FILE.relative_to(ROOT)),
+    *(f"tests/tiers/{name}.py" for name in ("__main__", "budgets", "times", "change", "selection")),
+}
+"""How long tests took and may take, and which run. A change of these makes no other test fail, and their own tests always run."""
 BASE = "TIDEGATE_BASE"
 """Names another commit to compare with, for a contributor's own change: `make affected` uses the main branch."""
 
@@ -32,12 +35,19 @@ def change_since(base: str, root: Path = ROOT) -> Change | None:
     new = _git(root, "ls-files", "--others", "--exclude-standard")
     if changed is None or new is None:
         return None
-    return Change(base, frozenset((changed + new).splitlines()) - {_RECORDED})
+    return Change(base, frozenset((changed + new).splitlines()) - _OF_TIMES)
 
 
 def base_commit() -> str | None:
-    """The commit to compare with: what `TIDEGATE_BASE` says, or the last recorded commit at which all tests passed."""
-    return os.environ.get(BASE) or last_whole_run()
+    """The commit to compare with: what `TIDEGATE_BASE` says, or that of the last recorded run."""
+    last = last_run()
+    return os.environ.get(BASE) or (None if last is None else last.commit)
+
+
+def failed_before() -> tuple[str, ...]:
+    """What failed in the last recorded run."""
+    last = last_run()
+    return () if last is None else tuple(last.failed)
 
 
 def turn_of_head(root: Path = ROOT) -> int:

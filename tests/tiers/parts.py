@@ -24,7 +24,16 @@ what the tests wait for does not come in time."""
 
 FAST = (
     Part(
-        "unit", ("tests/architecture", "tests/compat", "tests/unit/api", "tests/unit/state", "tests/unit/testing"), 40
+        "unit",
+        (
+            "tests/architecture",
+            "tests/compat",
+            "tests/unit/api",
+            "tests/unit/operators",
+            "tests/unit/state",
+            "tests/unit/testing",
+        ),
+        40,
     ),
     Part("rest of unit", ("tests/unit",), 40),
 )
@@ -38,9 +47,11 @@ CI = (
     Part("docs", ("tests/integration/test_docs.py", "tests/integration/test_benchmarks.py"), 800, weight=2),
     Part("contract", ("tests/contract",), 300),
     Part("recovery", ("tests/recovery",), 200),
+    Part("engine", ("tests/unit/runtime", "tests/unit/checkpoint", "tests/unit/savepoint"), 110),
     Part("unit", ("tests/architecture", "tests/compat", "tests/unit"), 100),
 )
-"""Their ranks put first what most likely finds a mistake."""
+"""Their ranks put first what most likely finds a mistake. The unit tests are two parts, so that no core waits for the other at
+the end."""
 
 
 def next_part(waiting: Sequence[Part], running: Sequence[Part]) -> Part | None:

@@ -1,7 +1,7 @@
 """Which tests of CI run for a change: all that it reaches, and of the others every fourth, another with every commit.
 
 1. What always runs: unit tests, the simulation, a walk with kills for each family of sinks, the first five minutes, the upgrade.
-2. What the change reaches (`tests/tiers/reach.py`), compared with the last commit at which somebody recorded a whole run.
+2. What the change reaches (`tests/tiers/reach.py`), compared with the commit of the last recorded run, and what failed in that.
 3. Of the rest one quarter: four consecutive commits run everything, and so does `make nightly`.
 
 Without a recorded commit, in a clone without its history, or when a change reaches no test at all, everything runs.
@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tiers.change import Change, base_commit, change_since, turn_of_head
+from tests.tiers.change import Change, base_commit, change_since, failed_before, turn_of_head
 from tests.tiers.reach import Reach, runs_always, unit_of
 
 VARIABLE = "TIDEGATE_SELECTION"
@@ -50,6 +50,7 @@ class Selection:
 _ALWAYS = "always"
 _TURN = "turn"
 _WHOLE = "everything"
+_FAILED = "failed before"
 
 
 def select(units: Iterable[str], reached: Mapping[str, str], turn: int, turns: int = TURNS) -> Selection:
@@ -68,21 +69,24 @@ def select(units: Iterable[str], reached: Mapping[str, str], turn: int, turns: i
     return Selection(chosen, tuple(left_out))
 
 
-def selection_for(change: Change | None, reach: Reach, turn: int, turns: int = TURNS) -> Selection:
-    """The selection for a change; everything if it is unknown what has changed, or what that reaches."""
+def selection_for(
+    change: Change | None, reach: Reach, turn: int, turns: int = TURNS, failed: Iterable[str] = ()
+) -> Selection:
+    """The selection for a change; everything if it is unknown what has changed, or what that reaches. `failed`: units that
+    failed in the run with which the change is compared."""
     if change is None:
         return Selection(dict.fromkeys(reach.units, _WHOLE))
     reached = reach.reached(change.files)
     if change.files and not reached:
         return Selection(dict.fromkeys(reach.units, _WHOLE))
-    return select(reach.units, reached, turn, turns)
+    return select(reach.units, dict.fromkeys(failed, _FAILED) | reached, turn, turns)
 
 
 def current_selection(turns: int = TURNS) -> Selection:
     """The selection for the working tree."""
     base = base_commit()
     change = None if base is None else change_since(base)
-    return selection_for(change, Reach.of_project(), turn_of_head(), turns)
+    return selection_for(change, Reach.of_project(), turn_of_head(), turns, failed_before())
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

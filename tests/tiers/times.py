@@ -1,7 +1,11 @@
 """How long CI took, as somebody recorded it: `python -m tests.tiers record` adds the last run to `times.jsonl`.
 
 A run leaves its times in `artifacts/`. They are recorded on purpose, not by every run: what counts is a run on a machine that
-did nothing else. The last recorded run of every test, if all passed, is also what a change is compared with.
+did nothing else. A run beside other work says nothing about budgets (`record --beside-other-work`).
+
+A change is compared with the commit of the last recorded run. At the first one every test ran; at each later one every test ran
+that the changes since the one before reach. So at that commit every test has passed, except those that the run names as failed:
+they run with every change until they have passed.
 """
 
 from __future__ import annotations
@@ -13,7 +17,9 @@ from enum import StrEnum
 from pathlib import Path
 
 from tests.tiers.budgets import PARTS_S, PHASES_S, TOLERANCE, WHOLE_S
-from tests.tiers.parts import part_of
+from tests.tiers.parts import CI, part_of
+from tests.tiers.reach import unit_of
+from tests.tiers.summary import Summary
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "tests" / "tiers" / "times.jsonl"
@@ -46,6 +52,10 @@ class RunTimes:
     """The notable ones, by name."""
     phases: Mapping[str, float] = field(default_factory=dict)
     """What `.ci/run` did before the tests."""
+    failed: Sequence[str] = ()
+    """What has to run again: files and pages with tests that failed."""
+    alone: bool = True
+    """Whether the machine did nothing else."""
 
 
 def recorded(file: Path = FILE) -> list[RunTimes]:
@@ -55,16 +65,21 @@ def recorded(file: Path = FILE) -> list[RunTimes]:
     return [RunTimes(**json.loads(line)) for line in file.read_text().splitlines()]
 
 
-def last_whole_run(file: Path = FILE) -> str | None:
-    """The commit of the last recorded run of everything."""
-    whole = [run.commit for run in recorded(file) if run.kind == Kind.WHOLE]
-    return whole[-1] if whole else None
+def last_run(file: Path = FILE) -> RunTimes | None:
+    """The last recorded run, if a run of everything is among those before it or is it."""
+    runs = recorded(file)
+    return runs[-1] if any(run.kind == Kind.WHOLE for run in runs) else None
 
 
-def record(last: Path = LAST, file: Path = FILE) -> RunTimes:
-    """Add the last run to the file. Raises ValueError for one that says nothing: tests failed, or parts were missing."""
-    run = replace(RunTimes(**json.loads(last.read_text())), phases=_phases(last.with_name(PHASES)))
-    if not run.passed or run.kind == Kind.SOME_PARTS:
+def record(last: Path = LAST, file: Path = FILE, *, alone: bool = True) -> RunTimes:
+    """Add the last run to the file. Raises ValueError for one that says too little: parts were missing, or tests failed. Of a
+    run of everything, it is enough to know which failed."""
+    run = replace(RunTimes(**json.loads(last.read_text())), phases=_phases(last.with_name(PHASES)), alone=alone)
+    knows_all = run.passed
+    if run.kind == Kind.WHOLE and not run.passed:
+        run = replace(run, failed=_failed(last.parent))
+        knows_all = bool(run.failed)
+    if run.kind == Kind.SOME_PARTS or not knows_all:
         raise ValueError(f"Only a run of all parts in which every test passed is recorded. This one: {run}")
     with file.open("a") as out:
         out.write(json.dumps(asdict(run)) + "\n")
@@ -75,7 +90,7 @@ def exceeded(runs: Sequence[RunTimes]) -> list[str]:
     """What took longer than its budget in the newest run of each kind, each with the tests that grew."""
     complaints = []
     for kind, budgets in ((Kind.WHOLE, WHOLE_S), (Kind.SELECTED, PARTS_S)):
-        alike = [run for run in runs if run.kind == kind]
+        alike = [run for run in runs if run.kind == kind and run.alone]
         if not alike:
             continue
         for part, took_s in alike[-1].parts.items():
@@ -102,6 +117,26 @@ def grown(runs: Sequence[RunTimes], part: str) -> list[str]:
         if part_of(name.split("::")[0]) == part
     }
     return [f"{name}: +{by:.0f} s" for name, by in sorted(growth.items(), key=lambda item: -item[1]) if by > 1]
+
+
+def _failed(artifacts: Path) -> list[str]:
+    """The units with tests that failed, as the JUnit files of all parts say. Empty if one of these is missing: its part was
+    broken off."""
+    summary = Summary()
+    for part in CI:
+        junit = artifacts / f"ci-{part.name}.xml"
+        if not junit.exists():
+            return []
+        summary.add(junit)
+    return sorted({unit_of(_node(line.partition(" ")[2])) for line in summary.failed})
+
+
+def _node(name: str) -> str:
+    """The name of a test as pytest writes it. In a JUnit file it has neither the ending of the file, nor `::` before a class."""
+    path, _, test = name.partition("::")
+    while path and not (ROOT / f"{path}.py").exists():
+        path = path.rpartition("/")[0]
+    return f"{path}.py::{test}"
 
 
 def _complaint(what: str, took_s: float, budget_s: float, tests: Sequence[str]) -> str:

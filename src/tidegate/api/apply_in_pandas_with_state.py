@@ -22,7 +22,7 @@ from tidegate.graph.states import StateKind
 
 if TYPE_CHECKING:
     from tidegate.api.spark_types import SparkSchema
-    from tidegate.graph.schema import Schema
+    from tidegate.schema.schema import Schema
 
 _TIMEOUTS = {
     "NoTimeout": TimeMode.NONE,
@@ -62,4 +62,4 @@ def apply_in_pandas_with_state(
     )
     made = StatefulProcessing(processor=func, time_mode=mode, pandas=True, grouped=True, states={state.name: state})
     schema = struct_type(outputStructType, f"{what}: outputStructType")
-    return keyed.operate(uid, KeyedOperator(function=made, states=made.specs(), schema=schema, batches=True))
+    return keyed._operate(uid, KeyedOperator(function=made, states=made.specs(), schema=schema, batches=True))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy import int64
     from numpy.typing import NDArray
 
-    from tidegate.state.key_index import KeyIndex
+    from tidegate.state.keys.key_index import KeyIndex
 
 
 class RuntimeContext(Protocol):
@@ -34,7 +34,11 @@ class RuntimeContext(Protocol):
         ...
 
     def span(self, name: str) -> AbstractContextManager[None]:
-        """Measure a block of the function: `with self.ctx.span("parse"):`, for functions whose calls have no context."""
+        """Measure a block of the function, for functions whose calls have no context: `with self.ctx.span("parse"):`.
+
+        Args:
+            name: The name under which times are added up. Use few: those beyond a hundred are added up under one.
+        """
         ...
 
 
@@ -42,6 +46,20 @@ class TimerService(Protocol):
     """Timers of the current key. A timer registered twice for one time fires once.
 
     Times are datetimes, or milliseconds since 1970-01-01 UTC; returned times are in milliseconds.
+
+    Examples:
+        >>> class Silence(tg.KeyedProcessFunction):
+        ...     def process_element(self, order, ctx):
+        ...         ctx.timer_service().register_event_time_timer(order.ts + timedelta(hours=1))
+        ...
+        ...     def on_timer(self, timestamp, ctx):
+        ...         yield ctx.get_current_key(), 0.0
+        >>> silent = orders.key_by("user").process("silent", Silence(), schema="user string, total double")
+        >>> with tg.testing.harness(silent) as h:
+        ...     h.process((1, "ann", 5.0, T0))
+        ...     h.advance_watermark(T0 + timedelta(hours=1))
+        ...     h.output()
+        [Struct(user='ann', total=0.0)]
     """
 
     def current_processing_time(self) -> int:
@@ -53,27 +71,27 @@ class TimerService(Protocol):
         ...
 
     def register_event_time_timer(self, timestamp: int | datetime) -> None:
-        """Call `on_timer` for this key when the watermark reaches the time."""
+        """Call `on_timer` for this key when the watermark reaches `timestamp`."""
         ...
 
     def register_processing_time_timer(self, timestamp: int | datetime) -> None:
-        """Call `on_timer` for this key when the clock reaches the time."""
+        """Call `on_timer` for this key when the clock reaches `timestamp`."""
         ...
 
     def delete_event_time_timer(self, timestamp: int | datetime) -> None:
-        """Delete the event-time timer of this key for that time, if there is one."""
+        """Delete the event-time timer of this key for `timestamp`, if there is one."""
         ...
 
     def delete_processing_time_timer(self, timestamp: int | datetime) -> None:
-        """Delete the processing-time timer of this key for that time, if there is one."""
+        """Delete the processing-time timer of this key for `timestamp`, if there is one."""
         ...
 
 
 class ProcessContext(Protocol[K_co]):
-    """Given to `process_element` with each row."""
+    """Passed to `process_element` with each row."""
 
     def get_current_key(self) -> K_co:
-        """The key of the row: the value of the key column, or a tuple of them where there are several."""
+        """Return the key of the row: the value of the key column, or a tuple if there are several."""
         ...
 
     def timestamp(self) -> int | None:
@@ -85,29 +103,37 @@ class ProcessContext(Protocol[K_co]):
         ...
 
     def output(self, tag: str, row: object) -> None:
-        """Send a row to a side output that the operator declares."""
+        """Send a row to a side output.
+
+        Args:
+            tag: The tag, which the operator declares: `process(…, side_outputs={"late": "user string"})`.
+            row: A tuple in the order of the declared columns, a dict, or a row.
+        """
         ...
 
     def span(self, name: str) -> AbstractContextManager[None]:
         """Measure a block of the function: `with ctx.span("parse"):`.
 
-        Times are added up by operator and name, for metrics and traces. Use few names: those beyond a hundred are added up
-        under one.
+        Args:
+            name: The name under which times are added up, by operator, for metrics and traces. Use few: those beyond a hundred
+                are added up under one.
         """
         ...
 
 
 class OnTimerContext(ProcessContext[K_co], Protocol[K_co]):
-    """Given to `on_timer`; the current key is the one that registered the timer."""
+    """Passed to `on_timer`. The current key is the one that registered the timer."""
 
     def time_domain(self) -> TimeDomain:
-        """Whether event time or processing time reached the timer."""
+        """Return whether event time or processing time reached the timer."""
         ...
 
 
 class BatchTimerService(Protocol):
-    """Timers of many keys at once. `timestamps` is one time for all keys (milliseconds since 1970-01-01 UTC, or a datetime), or
-    an array with one time per distinct key: integers, numpy datetime64 or Arrow timestamps, without nulls.
+    """Timers of many keys at once.
+
+    `timestamps` is one time for all keys (milliseconds since 1970-01-01 UTC, or a datetime), or an array with one time per
+    distinct key: integers, numpy datetime64 or Arrow timestamps, without nulls.
     """
 
     def current_processing_time(self) -> int:
@@ -119,24 +145,24 @@ class BatchTimerService(Protocol):
         ...
 
     def register_event_time_timers(self, keys: KeyIndex, timestamps: object) -> None:
-        """Call `on_timers` for these keys when the watermark reaches the times."""
+        """Call `on_timers` for `keys` when the watermark reaches their `timestamps`."""
         ...
 
     def register_processing_time_timers(self, keys: KeyIndex, timestamps: object) -> None:
-        """Call `on_timers` for these keys when the clock reaches the times."""
+        """Call `on_timers` for `keys` when the clock reaches their `timestamps`."""
         ...
 
     def delete_event_time_timers(self, keys: KeyIndex, timestamps: object) -> None:
-        """Delete the event-time timers of these keys for these times."""
+        """Delete the event-time timers of `keys` for their `timestamps`."""
         ...
 
     def delete_processing_time_timers(self, keys: KeyIndex, timestamps: object) -> None:
-        """Delete the processing-time timers of these keys for these times."""
+        """Delete the processing-time timers of `keys` for their `timestamps`."""
         ...
 
 
 class BatchContext(Protocol):
-    """Given to `process_batch` and `on_timers`."""
+    """Passed to `process_batch` and `on_timers`."""
 
     def timestamps(self) -> NDArray[int64] | None:
         """Return the event time of each row in milliseconds since 1970-01-01 UTC. None if the stream has no event-time column,
@@ -149,15 +175,24 @@ class BatchContext(Protocol):
         ...
 
     def time_domain(self) -> TimeDomain:
-        """In `on_timers`: whether the timers are event-time or processing-time timers."""
+        """Return, in `on_timers`, whether the timers are event-time or processing-time timers."""
         ...
 
     def output(self, tag: str, columns: object) -> None:
-        """Emit to a declared side output: a dict of columns, an Arrow batch or table, or a pandas or polars frame."""
+        """Send rows to a side output.
+
+        Args:
+            tag: The tag, which the operator declares: `process(…, side_outputs={"late": "user string"})`.
+            columns: A dict of columns, an Arrow batch or table, or a pandas or polars frame.
+        """
         ...
 
     def span(self, name: str) -> AbstractContextManager[None]:
-        """Measure a block of the function: `with ctx.span("features"):`."""
+        """Measure a block of the function: `with ctx.span("features"):`.
+
+        Args:
+            name: The name under which times are added up. Use few: those beyond a hundred are added up under one.
+        """
         ...
 
 
@@ -165,15 +200,15 @@ class OperatorStateStore(Protocol):
     """Operator state by name, as in Flink's Java API. It contains what the class declares."""
 
     def get_list_state(self, name: str) -> ListAccess[Stored]:
-        """Return the list that is distributed evenly when the parallelism changes."""
+        """Return the list declared as `name`, which is distributed evenly when the parallelism changes."""
         ...
 
     def get_union_list_state(self, name: str) -> ListAccess[Stored]:
-        """Return the list that every task gets in full when the job is restored."""
+        """Return the list declared as `name`, which every task gets in full when the job is restored."""
         ...
 
     def get_broadcast_state(self, name: str) -> BroadcastAccess[Stored, Stored]:
-        """Return the map that is the same in every task."""
+        """Return the map declared as `name`, which is the same in every task."""
         ...
 
 
@@ -181,7 +216,7 @@ class InitializationContext(Protocol):
     """Passed to `initialize_state`."""
 
     def is_restored(self) -> bool:
-        """Whether this task has earlier operator state: from an earlier epoch, a checkpoint or a savepoint."""
+        """Return whether this task has earlier operator state: of an earlier epoch, a checkpoint or a savepoint."""
         ...
 
     def get_operator_state_store(self) -> OperatorStateStore:
@@ -193,9 +228,10 @@ class SnapshotContext(Protocol):
     """Passed to `snapshot_state`."""
 
     def get_checkpoint_id(self) -> int:
-        """Return the id of the epoch that ends: greater than that of every earlier epoch of the job, also across restarts. Every
-        checkpoint belongs to an epoch, but not every epoch gets one. `CheckpointListener` is told of checkpoints by these ids,
-        which are not those in the names of checkpoints.
+        """Return the id of the epoch that ends. It is greater than that of every earlier epoch of the job, also across restarts.
+
+        Every checkpoint belongs to an epoch, but not every epoch gets one. `CheckpointListener` is notified of checkpoints by
+        these ids, which are not those in the names of checkpoints.
         """
         ...
 
@@ -208,7 +244,12 @@ class BroadcastContext(Protocol):
     """Passed to `process_broadcast_element`. There is no current key."""
 
     def apply_to_keyed_state(self, state: str, function: Callable[[Key, Stored], None]) -> None:
-        """Call `function(key, state)` for every key of this task that has something in the state of that name."""
+        """Call a function for every key of this task that has something in a state.
+
+        Args:
+            state: The name of a keyed state that the class declares.
+            function: A callable that takes the key and its state: `lambda key, seen: seen.clear()`.
+        """
         ...
 
     def timestamp(self) -> int | None:
@@ -224,9 +265,18 @@ class BroadcastContext(Protocol):
         ...
 
     def output(self, tag: str, row: object) -> None:
-        """Send a row to a side output. Every task does: the row comes as often as there are tasks."""
+        """Send a row to a side output. Every task does: the row is emitted once for each task.
+
+        Args:
+            tag: The tag, which the operator declares: `process(…, side_outputs={"rules": "name string"})`.
+            row: A tuple in the order of the declared columns, a dict, or a row.
+        """
         ...
 
     def span(self, name: str) -> AbstractContextManager[None]:
-        """Measure a block of the function: `with ctx.span("parse"):`."""
+        """Measure a block of the function: `with ctx.span("parse"):`.
+
+        Args:
+            name: The name under which times are added up. Use few: those beyond a hundred are added up under one.
+        """
         ...

@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-from abc import ABC
 from collections.abc import Sequence
-from typing import NamedTuple, Self
+from typing import Self
 
-from tidegate.api.rows import Row
-from tidegate.api.window import Window
 from tidegate.core.durations import Duration, argument_ms
+from tidegate.operators.evictor import Evictor, TimestampedValue
+from tidegate.operators.window import Window
 
-
-class TimestampedValue(NamedTuple):
-    """A row of a window, and its time in milliseconds."""
-
-    timestamp: int
-    value: Row
-
-
-class Evictor(ABC):  # noqa: B024 (either method alone makes an evictor)
-    """Removes elements from a window, before or after its function sees them. Both methods return what stays, in order."""
-
-    def evict_before(self, elements: Sequence[TimestampedValue], window: Window, /) -> Sequence[TimestampedValue]:
-        """Return the elements that the function of the window sees."""
-        return elements
-
-    def evict_after(self, elements: Sequence[TimestampedValue], window: Window, /) -> Sequence[TimestampedValue]:
-        """Return the elements that stay in the window after its function has seen them."""
-        return elements
+__all__ = ["CountEvictor", "Evictor", "TimeEvictor", "TimestampedValue"]
 
 
 class _Once(Evictor):
@@ -70,7 +52,7 @@ class TimeEvictor(_Once):
     @classmethod
     def of(cls, window_size: Duration, do_evict_after: bool = False) -> Self:
         """`TimeEvictor.of("5 s")`."""
-        return cls(argument_ms("window_size", window_size), do_evict_after)
+        return cls(argument_ms("window_size", window_size, of="TimeEvictor.of"), do_evict_after)
 
     def _kept(self, elements: Sequence[TimestampedValue]) -> Sequence[TimestampedValue]:
         oldest = max((element.timestamp for element in elements), default=0) - self._size

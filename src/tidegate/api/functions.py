@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Generic, TypeGuard
+from typing import TYPE_CHECKING, Generic
 
 from tidegate.api.context import (
     BatchContext,
@@ -24,22 +24,24 @@ from tidegate.api.ported_function import PortedFunction
 from tidegate.api.rows import Element, In, In2, K, Typed
 from tidegate.api.states import ListState, declared_states
 from tidegate.core.errors import GraphError
-from tidegate.graph.schema import Schema
 from tidegate.graph.states import TIMERS, StateSpec
+from tidegate.schema.schema import Schema
 
 if TYPE_CHECKING:
     from numpy import int64
     from numpy.typing import NDArray
     from pyarrow import RecordBatch
 
-    from tidegate.state.key_index import KeyIndex
+    from tidegate.state.keys.key_index import KeyIndex
 
 
 class Function(ABC):  # noqa: B024 (each kind of function has its own abstract method)
     """Base of all functions. Both methods are called once for each copy of the function, in its task."""
 
     def open(self, ctx: RuntimeContext, /) -> None:  # noqa: B027
-        """Create what cannot be pickled: connections, models, compiled patterns. State is not available yet."""
+        """Create what cannot be pickled: connections, models, compiled patterns. `ctx` says where this copy runs. State is not
+        available yet.
+        """
 
     def close(self) -> None:  # noqa: B027
         """Release what `open` acquired. Also called after a failure."""
@@ -50,36 +52,62 @@ class CheckpointedFunction(ABC):
 
     A function object lives for one epoch in one task. `initialize_state` is called before `open`: load the variables from
     the declared operator state. `snapshot_state` is called after the last row of the epoch: save them.
+
+    Examples:
+        >>> class Numbered(tg.MapFunction, tg.CheckpointedFunction):
+        ...     last = tg.ListState(int, operator=True)
+        ...
+        ...     def initialize_state(self, ctx):
+        ...         self.n = sum(self.last.get())
+        ...
+        ...     def snapshot_state(self, ctx):
+        ...         self.last.update([self.n])
+        ...
+        ...     def map(self, order):
+        ...         self.n += 1
+        ...         return self.n, order.user
+        >>> numbered = orders.map(Numbered(), schema="n bigint, user string", uid="numbered")
+        >>> with tg.testing.harness(numbered) as h:
+        ...     h.process((1, "ann", 5.0, T0), (2, "bob", 7.0, T0))
+        ...     h.output()
+        [Struct(n=1, user='ann'), Struct(n=2, user='bob')]
     """
 
     @abstractmethod
     def initialize_state(self, ctx: InitializationContext, /) -> None:
-        """`ctx.is_restored()` says whether there is earlier state: from an earlier epoch, a checkpoint or a savepoint."""
+        """Load the variables. `ctx.is_restored()` says whether there is earlier state: of an earlier epoch, a checkpoint or a
+        savepoint.
+        """
 
     @abstractmethod
     def snapshot_state(self, ctx: SnapshotContext, /) -> None:
-        """Anything that is not saved to declared state here is lost."""
+        """Save the variables in declared state; what is not saved is lost. `ctx` has the id and the time of the epoch."""
 
 
 class CheckpointListener(ABC):
-    """Mixin for a function that is told what became of checkpoints, with the contract of Flink's `CheckpointListener`.
+    """Mixin for a function that is notified of checkpoints, with the contract of Flink's `CheckpointListener`.
 
     Both methods are called after `open` and before the first row of an epoch, in every task, in the order of ids. There is no
     key, so keyed state and output are not available; operator state is. An error fails the epoch, as one in `open` does.
 
     A checkpoint has the id that `snapshot_state` got in the last epoch that the checkpoint contains. Delivery is best effort: a
-    function may be told of a checkpoint twice, or not at all. So keep what waits for a checkpoint in operator state, with the id
-    of its epoch. When a checkpoint is complete, commit everything up to its id, in a way that may be repeated.
+    function may be notified of a checkpoint twice, or not at all. So keep what waits for a checkpoint in operator state, with
+    the id of its epoch. When a checkpoint is complete, commit everything up to its id, in a way that may be repeated.
     """
 
     @abstractmethod
     def notify_checkpoint_complete(self, checkpoint_id: int, /) -> None:
-        """All epochs up to this one are in a checkpoint, which the job returns to after a failure. No checkpoint of a lower id
-        will complete later. After a restart, the first epoch is told of the checkpoint that the job has returned to.
+        """All epochs up to `checkpoint_id` are in a checkpoint, which the job returns to after a failure.
+
+        No checkpoint of a lower id will complete later. After a restart, the first epoch is notified of the checkpoint that the
+        job has returned to.
         """
 
     def notify_checkpoint_aborted(self, checkpoint_id: int, /) -> None:  # noqa: B027
-        """A checkpoint of this epoch failed. Discard nothing: a later checkpoint contains the same work, perhaps with this id."""
+        """A checkpoint of the epoch `checkpoint_id` failed.
+
+        Discard nothing: a later checkpoint contains the same work, perhaps with this id.
+        """
 
 
 class ListCheckpointed(ABC, Generic[Element]):
@@ -97,12 +125,16 @@ class ListCheckpointed(ABC, Generic[Element]):
 
     @abstractmethod
     def snapshot_state(self, checkpoint_id: int, timestamp: int, /) -> list[Element]:
-        """The elements to keep. The id is that of the epoch, as in `SnapshotContext`, the time its processing time in
-        milliseconds."""
+        """Return the elements to keep.
+
+        Args:
+            checkpoint_id: The id of the epoch that ends, as in `SnapshotContext`.
+            timestamp: The processing time of the epoch, in milliseconds since 1970-01-01 UTC.
+        """
 
     @abstractmethod
     def restore_state(self, state: list[Element], /) -> None:
-        """Elements that were kept; not called where there are none yet."""
+        """Load the elements of `state`, which were kept. Not called where there are none yet."""
 
 
 class MapFunction(Function, Generic[In]):
@@ -110,7 +142,7 @@ class MapFunction(Function, Generic[In]):
 
     @abstractmethod
     def map(self, row: In, /) -> object:
-        """The row to emit: a tuple in the order of the schema, a dict, or a row."""
+        """Return the row to emit for `row`: a tuple in the order of the schema, a dict, or a row."""
 
 
 class FilterFunction(Function, Generic[In]):
@@ -118,7 +150,7 @@ class FilterFunction(Function, Generic[In]):
 
     @abstractmethod
     def filter(self, row: In, /) -> bool:
-        """Whether to keep the row."""
+        """Return whether to keep `row`."""
 
 
 class FlatMapFunction(Function, Generic[In]):
@@ -126,21 +158,43 @@ class FlatMapFunction(Function, Generic[In]):
 
     @abstractmethod
     def flat_map(self, row: In, /) -> Iterable[object] | None:
-        """The rows to emit, mostly by `yield`. None is no row."""
+        """Yield or return the rows to emit for `row`. None is no row."""
 
 
 class KeyedProcessFunction(Function, Typed, Generic[In, K]):
     """Sees the rows of a keyed stream one by one, with state and timers of their key.
 
-    State is declared on the class: `total = ValueState(float, default=0.0)`.
+    State is declared on the class.
+
+    Examples:
+        >>> class Totals(tg.KeyedProcessFunction):
+        ...     total = tg.ValueState(float, default=0.0)
+        ...
+        ...     def process_element(self, order, ctx):
+        ...         self.total.update(self.total.value() + order.amount)
+        ...         yield order.user, self.total.value()
+        >>> with tg.testing.harness(Totals(), key="user", schema="user string, amount double") as h:
+        ...     h.process(("ann", 5.0), ("ann", 7.0))
+        ...     h.output()
+        [('ann', 5.0), ('ann', 12.0)]
     """
 
     @abstractmethod
     def process_element(self, row: In, ctx: ProcessContext[K], /) -> Iterable[object] | None:
-        """Handle one row; yield or return the rows to emit. `ctx.output(tag, row)` emits to a side output."""
+        """Handle one row; yield or return the rows to emit.
+
+        Args:
+            row: The row, a named tuple of the columns: `row.amount`.
+            ctx: The key and the event time of the row, timers, and side outputs.
+        """
 
     def on_timer(self, timestamp: int, ctx: OnTimerContext[K], /) -> Iterable[object] | None:
-        """A timer of the current key has come; `timestamp` is the time it was registered for, in milliseconds."""
+        """Handle a timer of the current key; yield or return the rows to emit.
+
+        Args:
+            timestamp: The time that it was registered for, in milliseconds since 1970-01-01 UTC.
+            ctx: The key, the kind of the timer, timers, and side outputs.
+        """
         return None
 
 
@@ -149,31 +203,61 @@ class KeyedBatchFunction(Function):
 
     State is shared with `KeyedProcessFunction`: each kind of function can read what the other wrote. Batch boundaries have no
     meaning, and a key's rows may be split over several batches.
+
+    Examples:
+        >>> class Counts(tg.KeyedBatchFunction):
+        ...     n = tg.ValueState(int, default=0)
+        ...
+        ...     def process_batch(self, batch, keys, ctx):
+        ...         n = self.n.values(keys) + keys.counts()
+        ...         self.n.update_all(keys, n)
+        ...         return {"user": keys.column("user"), "n": n}
+        >>> columns, result = "user string, amount double", "user string, n bigint"
+        >>> with tg.testing.harness(Counts(), key="user", schema=columns, output_schema=result) as h:
+        ...     h.process(("ann", 5.0), ("ann", 7.0), ("bob", 1.0))
+        ...     [tuple(row) for row in h.output()]
+        [('ann', 2), ('bob', 1)]
     """
 
     @abstractmethod
     def process_batch(
         self, batch: RecordBatch, keys: KeyIndex, ctx: BatchContext, /
     ) -> Iterable[object] | Mapping[str, object] | None:
-        """Process one batch; yield or return the output: a dict of columns, an Arrow batch or table, or a pandas or polars
-        frame. `self.total.values(keys)` reads the state of the keys, `self.total.update_all(keys, array)` writes it.
+        """Process one batch; yield or return the output.
+
+        The output is a dict of columns, an Arrow batch or table, or a pandas or polars frame.
+
+        Args:
+            batch: The rows, with all columns of the stream.
+            keys: The distinct keys of the batch, and which row has which. `self.total.values(keys)` reads the state of these
+                keys, `self.total.update_all(keys, array)` writes it.
+            ctx: Event times of the rows, timers, and side outputs.
         """
 
     combined: str | Schema = ""
     """The schema of what `combine` returns. Required if `combine` is defined."""
 
     def combine(self, batch: RecordBatch, keys: KeyIndex, /) -> object:
-        """Optional: merge rows of the same key before the shuffle. Return one result with the columns that `combined` declares,
-        including the key columns; `process_batch` then receives these rows. It may be called for any subset of a key's rows, and
-        has no state.
+        """Optional: merge rows of the same key before the shuffle. `process_batch` then receives the merged rows.
+
+        Return one result with the columns that `combined` declares, including the key columns. It may be called for any subset
+        of a key's rows, and has no state.
+
+        Args:
+            batch: The rows, with all columns of the stream.
+            keys: The distinct keys of the batch, and which row has which.
         """
         raise NotImplementedError
 
     def on_timers(
         self, keys: KeyIndex, timestamps: NDArray[int64], ctx: BatchContext, /
     ) -> Iterable[object] | Mapping[str, object] | None:
-        """Handle due timers. `timestamps[i]` is the time of timer i in milliseconds, and `keys.index[i]` the position of its key;
-        a key may have several timers in one call.
+        """Handle due timers; yield or return the output, as in `process_batch`. A key may have several timers in one call.
+
+        Args:
+            keys: The keys of the timers: `keys.index[i]` is the position of the key of timer i.
+            timestamps: The times that the timers were registered for, in milliseconds since 1970-01-01 UTC.
+            ctx: The kind of the timers, timers, and side outputs.
         """
         return None
 
@@ -183,14 +267,29 @@ class KeyedCoProcessFunction(Function, Typed, Generic[In, In2, K]):
 
     @abstractmethod
     def process_element1(self, row: In, ctx: ProcessContext[K], /) -> Iterable[object] | None:
-        """Handle a row of the first stream, as `KeyedProcessFunction.process_element` does."""
+        """Handle a row of the first stream; yield or return the rows to emit.
+
+        Args:
+            row: The row, a named tuple of the columns: `row.amount`.
+            ctx: The key and the event time of the row, timers, and side outputs.
+        """
 
     @abstractmethod
     def process_element2(self, row: In2, ctx: ProcessContext[K], /) -> Iterable[object] | None:
-        """Handle a row of the second stream."""
+        """Handle a row of the second stream; yield or return the rows to emit.
+
+        Args:
+            row: The row, a named tuple of the columns: `row.amount`.
+            ctx: The key and the event time of the row, timers, and side outputs.
+        """
 
     def on_timer(self, timestamp: int, ctx: OnTimerContext[K], /) -> Iterable[object] | None:
-        """A timer of the current key has come."""
+        """Handle a timer of the current key; yield or return the rows to emit.
+
+        Args:
+            timestamp: The time that it was registered for, in milliseconds since 1970-01-01 UTC.
+            ctx: The key, the kind of the timer, timers, and side outputs.
+        """
         return None
 
 
@@ -202,29 +301,32 @@ class KeyedBroadcastProcessFunction(Function, Typed, Generic[In, In2, K]):
 
     @abstractmethod
     def process_element(self, row: In, ctx: ProcessContext[K], /) -> Iterable[object] | None:
-        """Handle a row of the keyed stream. Broadcast state is read-only here."""
+        """Handle a row of the keyed stream; yield or return the rows to emit. Broadcast state is read-only here.
+
+        Args:
+            row: The row, a named tuple of the columns: `row.amount`.
+            ctx: The key and the event time of the row, timers, and side outputs.
+        """
 
     @abstractmethod
     def process_broadcast_element(self, row: In2, ctx: BroadcastContext, /) -> Iterable[object] | None:
-        """Handle a row of the broadcast stream. There is no key: keyed state is reached by `ctx.apply_to_keyed_state`.
+        """Handle a row of the broadcast stream; yield or return the rows to emit.
 
         Every task must reach the same broadcast state, in whatever order rows of several senders arrive.
+
+        Args:
+            row: The row, a named tuple of the columns of the broadcast stream.
+            ctx: Times and side outputs. There is no key: `ctx.apply_to_keyed_state` reaches keyed state.
         """
 
     def on_timer(self, timestamp: int, ctx: OnTimerContext[K], /) -> Iterable[object] | None:
-        """A timer of the current key has come."""
+        """Handle a timer of the current key; yield or return the rows to emit.
+
+        Args:
+            timestamp: The time that it was registered for, in milliseconds since 1970-01-01 UTC.
+            ctx: The key, the kind of the timer, timers, and side outputs.
+        """
         return None
-
-
-class Combiner:
-    """The `combine` of a function over batches, as an operator before the shuffle."""
-
-    def __init__(self, function: KeyedBatchFunction, key: tuple[str, ...]) -> None:
-        self.function, self.key = function, key
-
-    @staticmethod
-    def is_wanted(function: object) -> TypeGuard[KeyedBatchFunction]:
-        return isinstance(function, KeyedBatchFunction) and type(function).combine is not KeyedBatchFunction.combine
 
 
 _SILENT = {

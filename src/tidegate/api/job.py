@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
 
 from tidegate.api.graph_builder import GraphBuilder
 from tidegate.api.mistakes import called_like, check_listeners
@@ -18,14 +19,15 @@ from tidegate.graph.levels import plan
 from tidegate.graph.mermaid import explain_mermaid
 from tidegate.graph.model import Graph, NodeId, Process, Source, StreamRef, Transform
 from tidegate.graph.parallelism import check_parallelism, default_max_parallelism
-from tidegate.graph.schema import Schema
 from tidegate.graph.validate import check, check_event_time, check_name, check_runnable, check_split
+from tidegate.schema.schema import Schema
 
 if TYPE_CHECKING:
     from tidegate.config import Checkpointing
     from tidegate.events.listener import JobListener
     from tidegate.runtime.driver.job_run import JobRun
     from tidegate.runtime.epochs.reports import EpochReport
+    from tidegate.runtime.epochs.run_options import RunOptions
 
 
 LOADED_FILE: ContextVar[str | None] = ContextVar("LOADED_FILE", default=None)
@@ -33,11 +35,21 @@ LOADED_FILE: ContextVar[str | None] = ContextVar("LOADED_FILE", default=None)
 
 
 class Job(GraphBuilder):
-    """A named graph of operators. The name is the job's identity in storage.
+    """A named graph of operators. Declaring changes nothing outside this object; only `run` and `start` do.
 
-    Declaring changes nothing outside this object; only `run` does. `parallelism` may change at any restart; by
-    default, it is derived from the Spark session. `max_parallelism` is fixed once the job has run; by default, it is
-    Flink's default for the parallelism.
+    Args:
+        name: The job's identity in storage. Do not change it while the job has checkpoints.
+        parallelism: The number of tasks of every level. It may change at any restart. By default, it is derived from the
+            cores of the Spark session.
+        max_parallelism: The number of key groups, and the greatest parallelism. It is fixed once the job has run. By
+            default, it is Flink's default for the parallelism.
+
+    Examples:
+        >>> job = tg.Job("orders", parallelism=4)
+        >>> orders = job.source("orders", tg.testing.frame("user string, amount double"))
+        >>> orders.key_by("user").aggregate("totals", total=tg.sum("amount")).sink("out", tg.PrintSink())
+        >>> job
+        <Job 'orders': 3 nodes>
     """
 
     def __init__(self, name: str, parallelism: int | None = None, max_parallelism: int | None = None) -> None:
@@ -50,24 +62,43 @@ class Job(GraphBuilder):
 
     @called_like("source('orders', spark.readStream.…load())")
     def source(  # noqa: PLR0913 what a user may choose
-        self, uid: str, df: SparkFrame, *, event_time: str | None = None, out_of_orderness: Duration | None = None,
-        idleness: Duration | None = None, at_most_once: bool = False, split: str | None = None,
-        watermark: str | Callable[[int, int], int] | None = None, files_kept: bool = False,
-    ) -> Stream:  # fmt: skip
-        """Read a DataFrame, streaming or not. Its read positions permanently belong to `uid`.
+        self,
+        uid: str,
+        df: SparkFrame,
+        *,
+        event_time: str | None = None,
+        out_of_orderness: Duration | None = None,
+        idleness: Duration | None = None,
+        at_most_once: bool = False,
+        split: str | None = None,
+        watermark: str | Callable[[int, int], int] | None = None,
+        files_kept: bool = False,
+    ) -> Stream:
+        """Read a DataFrame, streaming or not.
 
-        `event_time` names the timestamp column from which the watermark is derived, and `out_of_orderness` is how late a
-        row may arrive: `"5 s"`, a timedelta, or milliseconds. A source without rows for as long as `idleness` does not hold
-        back the watermark of the job; without `idleness`, it does so indefinitely. A job with checkpoints rejects a source
-        that cannot be read again, unless `at_most_once` allows the loss of rows. Files in an object store, which
-        `cleanSource` or a lifecycle rule may remove unnoticed, are rejected unless `files_kept` declares that they stay as
-        long as a retained checkpoint needs them.
+        A job with checkpoints rejects a source that cannot be read again, and files that may vanish unnoticed; `at_most_once`
+        and `files_kept` accept them.
 
-        `split` names a column that distinguishes the splits of the source, such as Kafka's partition or the file name:
-        the watermark is then that of the slowest split, and `idleness` applies to each of them. `watermark` is for
-        custom watermarks: the name of another timestamp column to derive them from, null in rows that carry none; or a
-        function of the greatest time of a split and the clock, in milliseconds, that returns the watermark. It is
-        called in the driver, before each epoch.
+        Args:
+            uid: The permanent identity of the source: its read positions belong to it.
+            df: A Spark DataFrame, as `spark.readStream…load()` or `spark.read…` returns it, with any stateless SQL on it.
+            event_time: The timestamp column from which the watermark is derived.
+            out_of_orderness: How late a row may arrive: `"5 s"`, a timedelta, or milliseconds. By default, not at all.
+            idleness: After this long without rows, the source does not hold back the watermark of the job any longer. By
+                default, it does so indefinitely.
+            at_most_once: Allow a source that cannot be read again, such as a socket: a failure loses rows.
+            split: A column that distinguishes the splits of the source, such as Kafka's partition or the file name. The
+                watermark is then that of the slowest split, and `idleness` applies to each of them.
+            watermark: For custom watermarks: another timestamp column to derive them from, null in rows that carry none; or a
+                function of the greatest time of a split and the clock, in milliseconds, that returns the watermark. The driver
+                calls it before each epoch.
+            files_kept: Declare that files in an object store, which `cleanSource` or a lifecycle rule could remove, stay as long
+                as a retained checkpoint needs them.
+
+        Examples:
+            >>> columns = tg.testing.frame("page string, at timestamp")
+            >>> job.source("clicks", columns, event_time="at", out_of_orderness="5 s", idleness="1 min")
+            <Stream of source 'clicks': page string, at timestamp>
         """
         checked = self.new_uid(uid, f"source {uid!r}")
         try:
@@ -123,7 +154,17 @@ class Job(GraphBuilder):
         return Stream(self, (StreamRef(id),), schema, event_time)
 
     def side_output(self, tag: str) -> Stream:
-        """Return the side output of that tag, whichever operator of the job declares it."""
+        """Return a side output, whichever operator of the job declares it.
+
+        Args:
+            tag: The tag of the side output. Only one operator may declare it.
+
+        Examples:
+            >>> totals = orders.key_by("user").process(
+            ...     "totals", Totals(), schema="user string, total double", on_error=tg.dead_letter("bad-orders")
+            ... )
+            >>> job.side_output("bad-orders").sink("dlq", tg.FileSink("dlq/"))
+        """
         operators = [node for node in self._nodes if isinstance(node, Process | Transform)]
         makers = [node for node in operators if tag in dict(node.side_outputs)]
         if not makers:
@@ -145,9 +186,15 @@ class Job(GraphBuilder):
         return check(self.draft())
 
     def explain(self, format: Literal["text", "mermaid"] = "text") -> str:
-        """Describe how the job will run: levels, operators, states, shuffles. Returns the text: `print(job.explain())`.
+        """Describe how the job will run: levels, operators, states, shuffles. Returns the text, and prints nothing.
 
-        `"mermaid"` returns a flowchart for Markdown pages.
+        Args:
+            format: `"text"`, or `"mermaid"` for a flowchart in a Markdown page.
+
+        Examples:
+            >>> orders.key_by("user").aggregate("totals", total=tg.sum("amount")).sink("out", tg.PrintSink())
+            >>> print(job.explain("mermaid").splitlines()[0])
+            flowchart LR
         """
         graph = self.graph()
         match format:
@@ -170,24 +217,47 @@ class Job(GraphBuilder):
         force: bool = False,
         listeners: Sequence[JobListener] = (),
     ) -> EpochReport | None:
-        """Run the job with Spark until it ends or fails. Without `spark`, the session of its sources is used.
+        """Run the job with Spark until it ends or fails. An error that ends it is raised.
 
-        `trigger` is how often an epoch starts: `"5 s"`, None for as often as possible, `"available-now"` to process all
-        available input and end. With `drain`, such a run ends the job: after the last row, event-time timers fire, windows
-        close, and the job has finished. Without it, open windows stay in the last checkpoint for the next run.
-        `state_backend` is `"hashmap"` (the default, as in Flink) or `"rocksdb"`.
-        With `checkpoint`, a `Checkpointing`, the job resumes from its latest checkpoint. `fresh` discards its history and
-        starts without state; `force` takes the job over from a driver that hangs although its heartbeat moves.
-        `listeners` are told of epochs, checkpoints, failures and changes of status, each in a thread of its own.
-        A job on batch DataFrames runs once, to the end, and returns the report of that one epoch; a streaming job returns None.
+        A job on batch DataFrames runs once, to the end, and returns the report of that one epoch. A streaming job returns None.
+
+        Args:
+            spark: The session to run in. By default, that of the sources.
+            checkpoint: How checkpoints are taken: a `Checkpointing`, or only its directory if `options` has the interval. The
+                job then resumes from its latest checkpoint. Without checkpoints, no state outlives the run.
+            trigger: How often an epoch starts, as in `"5 s"`. By default, as often as possible; `"available-now"` processes all
+                available input and ends.
+            drain: With `trigger="available-now"`: after the last row, event-time timers fire, windows close, and the job has
+                finished. Otherwise, open windows stay in the last checkpoint for the next run.
+            state_backend: `"hashmap"` (the default, as in Flink) or `"rocksdb"`.
+            options: Any option by its key, as in `{"state.backend.changelog.enabled": True}`; see the page about options.
+            fresh: Discard the history of the job, and start without state.
+            force: Take the job over from a driver that hangs although its heartbeat moves.
+            listeners: Objects of classes derived from `JobListener`. They are notified of epochs, checkpoints, failures and
+                changes of status, each in a thread of its own.
+
+        Examples:
+            >>> job = tg.Job("numbers", parallelism=1)
+            >>> out = tg.CollectSink()
+            >>> job.source("numbers", spark.range(3)).sink("out", out)
+            >>> report = job.run()
+            >>> sorted(row.id for row in out.rows)
+            [0, 1, 2]
         """
-        from tidegate.runtime.driver.launch import run_job
+        from tidegate.runtime.driver.launch import run_job  # Late: Spark is needed from here on.
+        from tidegate.runtime.epochs.run_options import RunOptions
 
-        _check_may_start()
-        check_listeners(listeners)
-        graph = check_runnable(self.graph())
-        chosen = self._choices(spark, checkpoint, trigger, state_backend, options, fresh, force)
-        return run_job(graph, drain=drain, listeners=listeners, **chosen)
+        chosen = RunOptions(
+            checkpoint=checkpoint,
+            trigger=trigger,
+            drain=drain,
+            state_backend=state_backend,
+            options=options or {},
+            fresh=fresh,
+            force=force,
+            listeners=listeners,
+        )
+        return run_job(self._startable_graph(listeners), self._with_parallelism(chosen), spark)
 
     def start(  # noqa: PLR0913 one parameter for each choice
         self,
@@ -203,34 +273,59 @@ class Job(GraphBuilder):
         listeners: Sequence[JobListener] = (),
         restart: bool = False,
     ) -> JobRun:
-        """Start the job and return immediately, with a handle to monitor, stop and await it. For streaming DataFrames.
+        """Start the job on streaming DataFrames and return immediately, with a handle to monitor, stop and await it.
 
-        The arguments are those of `run`. If this process already runs the job, the start is refused; with `restart`, the old run
-        is stopped first, as by `stop`. That is for cells of notebooks, which are run again and again.
+        Args:
+            spark: As for `run`, like all parameters up to `listeners`.
+            checkpoint: How checkpoints are taken: a `Checkpointing`, or only its directory.
+            trigger: How often an epoch starts, as in `"5 s"`. By default, as often as possible.
+            drain: With `trigger="available-now"`: let all event time pass after the last row.
+            state_backend: `"hashmap"` or `"rocksdb"`.
+            options: Any option by its key.
+            fresh: Discard the history of the job, and start without state.
+            force: Take the job over from a driver that hangs although its heartbeat moves.
+            listeners: Objects of classes derived from `JobListener`.
+            restart: If this process already runs the job, stop that run first, as by `JobRun.stop`: for cells of notebooks,
+                which are run again and again. Otherwise, such a start is refused.
+
+        Examples:
+            >>> job = tg.Job("rates", parallelism=1)
+            >>> rates = spark.readStream.format("rate").load()
+            >>> job.source("rates", rates).sink("out", tg.DiscardSink())
+            >>> run = job.start()
+            >>> run.stop()
+            >>> run.status
+            'CANCELED'
         """
-        from tidegate.runtime.driver.launch import start_job
+        from tidegate.runtime.driver.launch import start_job  # Late: Spark is needed from here on.
+        from tidegate.runtime.epochs.run_options import RunOptions
 
+        chosen = RunOptions(
+            checkpoint=checkpoint,
+            trigger=trigger,
+            drain=drain,
+            state_backend=state_backend,
+            options=options or {},
+            fresh=fresh,
+            force=force,
+            listeners=listeners,
+            restart=restart,
+        )
+        return start_job(self._startable_graph(listeners), self._with_parallelism(chosen), spark)
+
+    def _startable_graph(self, listeners: Sequence[JobListener]) -> Graph:
+        """Return the graph of a job that may be started now. Raises before Spark is asked for anything."""
         _check_may_start()
         check_listeners(listeners)
-        graph = check_runnable(self.graph())
-        chosen = self._choices(spark, checkpoint, trigger, state_backend, options, fresh, force)
-        return start_job(graph, drain=drain, listeners=listeners, restart=restart, **chosen)
+        return check_runnable(self.graph())
 
-    def _choices(
-        self, spark: SparkSessionLike | None, checkpoint: Checkpointing | str | None, trigger: str | None,
-        state_backend: str | None, options: Mapping[str, object] | None, fresh: bool, force: bool,
-    ) -> dict[str, Any]:  # fmt: skip
-        return {
-            "parallelism": self.parallelism,
-            "max_parallelism": self.max_parallelism,
-            "spark": spark,
-            "checkpoint": checkpoint,
-            "trigger": trigger,
-            "state_backend": state_backend,
-            "options": options,
-            "fresh": fresh,
-            "force": force,
-        }
+    def _with_parallelism(self, options: RunOptions) -> RunOptions:
+        """Add what was chosen for the job, rather than for this run."""
+        return replace(
+            options,
+            parallelism=self.parallelism,
+            max_parallelism=self.max_parallelism,
+        )
 
     def __repr__(self) -> str:
         return f"<Job {self.name!r}: {len(self._nodes)} nodes>"

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from tidegate.graph.combine import Combine
 from tidegate.graph.model import Input
 from tidegate.graph.on_error import FAIL, OnError
-from tidegate.graph.schema import Schema
 from tidegate.graph.states import StateSpec
+from tidegate.schema.schema import Schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

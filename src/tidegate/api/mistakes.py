@@ -24,8 +24,13 @@ _UID = {
 }
 _UID_OF_STATE = "by it the job finds its state after a restart"
 _GIVES_ROWS = {
-    "process_element", "process_element1", "process_element2", "process_broadcast_element", "on_timer", "flat_map",
-}  # fmt: skip
+    "process_element",
+    "process_element1",
+    "process_element2",
+    "process_broadcast_element",
+    "on_timer",
+    "flat_map",
+}
 ROW_CALLS: Mapping[str, tuple[str, ...]] = {
     "process_element": ("row", "ctx"),
     "process_element1": ("row", "ctx"),

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Sequence
-from typing import Protocol
 
 from tidegate.core.errors import GraphError
-from tidegate.graph.states import StateSpec
-
-
-class PortedOperator(Protocol):
-    """Called by the runtime like a keyed function."""
-
-    def states(self) -> tuple[StateSpec, ...]: ...
+from tidegate.operators.port import StatefulOperator
 
 
 class PortedFunction(ABC):  # noqa: B024 (a function defines the methods of the places where it can be used)
     """A function of another API. It is not called itself, but through what its methods return."""
 
-    def ported(self, broadcast: Sequence[object] = ()) -> PortedOperator:
+    def ported(self, broadcast: Sequence[object] = ()) -> StatefulOperator:
         """The function over keyed rows. `broadcast` are the descriptors that `stream.broadcast` was given."""
         raise self._misplaced("process")
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-Row: TypeAlias = Any
-"""A named tuple of the columns of a stream."""
+from tidegate.operators.row import Row as Row
+
 Key: TypeAlias = Any
 """The value of a key column, or a tuple of them where there are several."""
 Stored: TypeAlias = Any
@@ -28,7 +28,7 @@ StateArray: TypeAlias = Any
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    from tidegate.state.keys import TimeWindow
+    from tidegate.state.keys.entry_keys import TimeWindow
 
     In = TypeVar("In", default=Row)
     In2 = TypeVar("In2", default=Row)

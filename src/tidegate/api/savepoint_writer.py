@@ -38,6 +38,14 @@ class SavepointWriter:
 
     Contents are Python objects, Arrow tables, or Spark DataFrames, which are collected into this process. A duplicate entry
     is rejected when the savepoint is written.
+
+    Examples:
+        >>> totals = {"ann": 12.0, "bob": 3.0}
+        >>> writer = tg.SavepointWriter.new("orders").with_state("totals", "total", totals, key="user string", value=float)
+        >>> first = writer.write("savepoints/sp-1")
+        >>> second = tg.SavepointWriter.from_existing(first).rename_uid("totals", "sums").write("savepoints/sp-2")
+        >>> second.state("sums", "total").get("bob")
+        3.0
     """
 
     def __init__(self, base: StoredSnapshot | CheckpointMetadata) -> None:
@@ -49,7 +57,13 @@ class SavepointWriter:
 
     @staticmethod
     def new(job: str, max_parallelism: int = 128, parallelism: int = 1) -> SavepointWriter:
-        """Start from nothing, for a job that will start with this state and at the beginning of its sources."""
+        """Start from nothing, for a job that will start with this state and at the beginning of its sources.
+
+        Args:
+            job: The name of the job.
+            max_parallelism: The number of key groups. The job must have the same.
+            parallelism: The parallelism that the savepoint says it was taken with. The job may have another.
+        """
         from importlib.metadata import version
 
         from tidegate.checkpoint.metadata import CheckpointMetadata, SnapshotKind
@@ -77,34 +91,75 @@ class SavepointWriter:
 
     @staticmethod
     def from_existing(savepoint: Savepoint) -> SavepointWriter:
-        """Start from another savepoint, or a checkpoint. Positions of sources, the watermark and the clock are kept."""
+        """Start from another savepoint, or a checkpoint. Positions of sources, the watermark and the clock are kept.
+
+        Args:
+            savepoint: What `Savepoint.open` returns.
+        """
         return SavepointWriter(savepoint._snapshot)
 
     def with_state(
-        self, uid: str, state: str, contents: Contents, *,
-        key: str | None = None, value: object = None, map_key: object = None, kind: str | None = None,
-    ) -> SavepointWriter:  # fmt: skip
+        self,
+        uid: str,
+        state: str,
+        contents: Contents,
+        *,
+        key: str | None = None,
+        value: object = None,
+        map_key: object = None,
+        kind: str | None = None,
+    ) -> SavepointWriter:
         """Add a keyed state, or replace the contents of an existing one.
 
-        `contents` are pairs of key and value (a ListState: list of elements; a MapState: dict), a mapping of these, or a
-        DataFrame or Arrow table whose columns are the key's, then, for a map, the map key, then the value. For a new state,
-        give `key` (its columns, as in `"user string"`) and `value` (a Python type; for an AggregatingState that of its
-        accumulator), for a map `map_key`, and `kind` if it is not "value" or "map": "list", "sorted_map", "reducing",
-        "aggregating". For an existing state, the types are known; its dataclasses are dicts by field name.
+        For an existing state, the types are known; its dataclasses are dicts by field name.
+
+        Args:
+            uid: The uid of the operator.
+            state: The name of the state.
+            contents: Pairs of key and value (a ListState: list of elements; a MapState: dict), a mapping of these, or a
+                DataFrame or Arrow table whose columns are the key's, then, for a map, the map key, then the value.
+            key: For a new operator: its key columns, as in `"user string"`.
+            value: For a new state: a Python type; for an AggregatingState that of its accumulator.
+            map_key: For a new map: the type of its keys.
+            kind: For a new state that is neither `"value"` nor `"map"`: `"list"`, `"sorted_map"`, `"reducing"` or
+                `"aggregating"`.
+
+        Examples:
+            >>> pages = [("ann", {"home": 2}), ("bob", {"cart": 1})]
+            >>> writer = tg.SavepointWriter.new("clicks")
+            >>> writer = writer.with_state("pages", "seen", pages, key="user string", value=int, map_key=str)
+            >>> writer.write("savepoints/sp-1").state("pages", "seen").get("ann")
+            {'home': 2}
         """
         from tidegate.savepoint.incoming import Pairs
 
         return self._with(uid, state, lambda plain: Pairs(contents, plain), key, value, map_key, kind)
 
     def with_entries(
-        self, uid: str, state: str, entries: Iterable[StateEntry] | Table, *,
-        key: str | None = None, value: object = None, map_key: object = None, kind: str | None = None, windowed: bool = False,
-    ) -> SavepointWriter:  # fmt: skip
+        self,
+        uid: str,
+        state: str,
+        entries: Iterable[StateEntry] | Table,
+        *,
+        key: str | None = None,
+        value: object = None,
+        map_key: object = None,
+        kind: str | None = None,
+        windowed: bool = False,
+    ) -> SavepointWriter:
         """Like `with_state` and `with_operator_state`, with everything that an entry may have: window, position, stamp.
 
-        `entries` are what `SavedState.entries()` yields, or an Arrow table or DataFrame with the columns of `to_arrow()`
-        and `to_df()`. Only `key`, `map_key` and `value` are needed, if the state has them; `operator`, `state` and
-        `key_group` are computed. `windowed` declares that a new state exists once for each window.
+        Args:
+            uid: The uid of the operator.
+            state: The name of the state.
+            entries: What `SavedState.entries()` yields, or an Arrow table or DataFrame with the columns of `to_arrow()` and
+                `to_df()`. Only `key`, `map_key` and `value` are needed, if the state has them; `operator`, `state` and
+                `key_group` are computed.
+            key: For a new operator: its key columns, as in `"user string"`.
+            value: For a new state: a Python type.
+            map_key: For a new map: the type of its keys.
+            kind: For a new state: its kind, as for `with_state`.
+            windowed: For a new state: it exists once for each window.
         """
         from tidegate.savepoint.incoming import IncomingTable
 
@@ -112,11 +167,17 @@ class SavepointWriter:
 
     def with_timers(
         self, uid: str, *, event_time: Contents = (), processing_time: Contents = (), key: str | None = None
-    ) -> SavepointWriter:  # fmt: skip
-        """Give the keyed operator `uid` these timers, replacing those it has. They fire once the job runs.
+    ) -> SavepointWriter:
+        """Give a keyed operator these timers, replacing those it has. They fire once the job runs.
 
-        For each clock: a mapping, pairs, a DataFrame or an Arrow table of keys and times: milliseconds since 1970, or
-        datetimes with a zone; or a list of them. For a new operator, give its `key`.
+        For each clock: a mapping, pairs, a DataFrame or an Arrow table of keys and times: milliseconds since 1970-01-01 UTC, or
+        datetimes with a zone; or a list of them.
+
+        Args:
+            uid: The uid of the operator.
+            event_time: Timers that fire when the watermark reaches them.
+            processing_time: Timers that fire when the clock reaches them.
+            key: For a new operator: its key columns, as in `"user string"`.
         """
         from tidegate.graph.states import TIMERS
         from tidegate.savepoint.incoming import IncomingTimers
@@ -125,14 +186,27 @@ class SavepointWriter:
         return self._with(uid, TIMERS.name, lambda _: IncomingTimers(given), key, int, None, str(TIMERS.kind))
 
     def with_operator_state(
-        self, uid: str, state: str, contents: Elements, *,
-        value: object = None, map_key: object = None, union: bool = False, key: str | None = None,
-    ) -> SavepointWriter:  # fmt: skip
+        self,
+        uid: str,
+        state: str,
+        contents: Elements,
+        *,
+        value: object = None,
+        map_key: object = None,
+        union: bool = False,
+        key: str | None = None,
+    ) -> SavepointWriter:
         """Add state of an operator's tasks, or replace the contents of an existing one.
 
-        `contents` are the elements of a list, distributed over the tasks; or, with `map_key`, the mapping of a
-        BroadcastState; or a DataFrame or Arrow table of one column, or of two. For a new state, give `value` (a Python
-        type), and `union` if every task reads the whole list. A keyed operator without keyed state here needs its `key`.
+        Args:
+            uid: The uid of the operator.
+            state: The name of the state.
+            contents: The elements of a list, distributed over the tasks; or, with `map_key`, the mapping of a BroadcastState; or
+                a DataFrame or Arrow table of one column, or of two.
+            value: For a new state: a Python type.
+            map_key: For a new BroadcastState: the type of its keys.
+            union: For a new list: every task reads the whole list.
+            key: The key columns of a keyed operator that has no keyed state in the savepoint.
         """
         from tidegate.checkpoint.metadata import Distribution
         from tidegate.savepoint.incoming import IncomingElements
@@ -150,19 +224,33 @@ class SavepointWriter:
         return made
 
     def remove(self, uid: str, state: str | None = None) -> SavepointWriter:
-        """Omit one state of an operator, or all of them."""
+        """Omit one state of an operator, or all of them.
+
+        Args:
+            uid: The uid of the operator.
+            state: The name of the state. By default, all states.
+        """
         made = self._like()
         made._drops = self._drops | {(uid, state)}
         return made
 
     def with_max_parallelism(self, max_parallelism: int) -> SavepointWriter:
-        """Redistribute the key groups: the only way to change max parallelism."""
+        """Redistribute the key groups: the only way to change max parallelism.
+
+        Args:
+            max_parallelism: The new number of key groups.
+        """
         made = self._like()
         made._max_parallelism = max_parallelism
         return made
 
     def write(self, path: str | Path, **storage_options: object) -> Savepoint:
-        """Write everything into the empty directory `path`. It is a savepoint once this returns, and none before."""
+        """Write everything. The directory is a savepoint once this returns, and none before.
+
+        Args:
+            path: An empty directory, local or in an object store.
+            storage_options: Options of the object store, such as `endpoint`, `region`, `access_key_id` and `secret_access_key`.
+        """
         from tidegate.savepoint.changes import Changes
         from tidegate.savepoint.copy import copy_snapshot
         from tidegate.savepoint.snapshot import StoredSnapshot
@@ -178,9 +266,17 @@ class SavepointWriter:
         return Savepoint.open(path, **storage_options)
 
     def _with(  # noqa: PLR0913 one parameter for each kind of state
-        self, uid: str, state: str, contents: Callable[[Any], Any], key: str | None, value: Any, map_key: Any,
-        kind: str | None, spread: Distribution | None = None, windowed: bool = False,
-    ) -> SavepointWriter:  # fmt: skip
+        self,
+        uid: str,
+        state: str,
+        contents: Callable[[Any], Any],
+        key: str | None,
+        value: Any,
+        map_key: Any,
+        kind: str | None,
+        spread: Distribution | None = None,
+        windowed: bool = False,
+    ) -> SavepointWriter:
         """Return a writer with one more addition, which replaces what the snapshot has under this name."""
         from tidegate.checkpoint.metadata import Distribution
         from tidegate.savepoint.additions import Addition
@@ -217,7 +313,9 @@ class SavepointWriter:
 
     def _like(self) -> SavepointWriter:
         made = SavepointWriter(self._base)
-        made._renames, made._drops, made._additions = dict(self._renames), self._drops, self._additions
+        made._renames = dict(self._renames)
+        made._drops = self._drops
+        made._additions = self._additions
         made._max_parallelism = self._max_parallelism
         return made
 
@@ -237,8 +335,8 @@ class SavepointWriter:
 
     def _columns(self, uid: str, key: str | None, keyed: bool) -> tuple[str, ...]:
         """Return the DDL types of the key columns: as given, as the operator has them, or as an earlier addition gave them."""
-        from tidegate.graph.schema import Schema
         from tidegate.savepoint.snapshot import StoredSnapshot
+        from tidegate.schema.schema import Schema
 
         if key is not None:
             return tuple(field.type.ddl() for field in Schema.parse(key))

@@ -57,6 +57,13 @@ class Savepoint:
 
     While state of a job's checkpoint is read, a pin keeps the job from deleting it. Raises NotRetained if the job has dropped the
     checkpoint before.
+
+    Examples:
+        >>> writer = tg.SavepointWriter.new("orders")
+        >>> writer = writer.with_state("totals", "total", {"ann": 12.0}, key="user string", value=float)
+        >>> savepoint = writer.write("savepoints/sp-1")
+        >>> [(state.uid, state.state, state.kind) for state in tg.Savepoint.open("savepoints/sp-1").states()]
+        [('totals', 'total', 'value')]
     """
 
     def __init__(self, snapshot: StoredSnapshot) -> None:
@@ -64,7 +71,12 @@ class Savepoint:
 
     @staticmethod
     def open(path: str | Path, **storage_options: object) -> Savepoint:
-        """`path` is the directory, or the `_metadata` in it: local, `s3://…`, `gs://…` or `az://…`."""
+        """Open a savepoint or a checkpoint.
+
+        Args:
+            path: Its directory, or the `_metadata` in it: local, `s3://…`, `gs://…` or `az://…`.
+            storage_options: Options of the object store, such as `endpoint`, `region`, `access_key_id` and `secret_access_key`.
+        """
         from tidegate.savepoint.snapshot import StoredSnapshot
 
         return Savepoint(StoredSnapshot.open(path, **storage_options))
@@ -98,12 +110,27 @@ class Savepoint:
         ]
 
     def state(self, uid: str, name: str) -> SavedState:
-        """Return one state. Raises StateNotFound, which lists the existing ones."""
+        """Return one state. Raises StateNotFound, which lists the existing ones.
+
+        Args:
+            uid: The uid of the operator.
+            name: The name of the state.
+
+        Examples:
+            >>> writer = tg.SavepointWriter.new("orders")
+            >>> writer = writer.with_state("totals", "total", {"ann": 12.0}, key="user string", value=float)
+            >>> writer.write("savepoints/sp-1").state("totals", "total").get("ann")
+            12.0
+        """
         self._snapshot.layout(uid, name)
         return SavedState(self._snapshot, uid, name)
 
     def timers(self, uid: str) -> SavedState:
-        """Return the timers of an operator: entries whose map key is the clock, and whose value is the time in ms."""
+        """Return the timers of an operator: entries whose map key is the clock, and whose value is the time in milliseconds.
+
+        Args:
+            uid: The uid of the operator.
+        """
         from tidegate.graph.states import TIMERS
 
         return self.state(uid, TIMERS.name)
@@ -116,17 +143,21 @@ class SavedState:
     """The contents of one state. Dataclasses are returned as dicts by field name, enums as their values."""
 
     def __init__(self, snapshot: StoredSnapshot, uid: str, name: str) -> None:
-        self._snapshot, self.uid, self.name = snapshot, uid, name
+        self._snapshot = snapshot
+        self.uid = uid
+        self.name = name
 
     def get(self, key: object, map_key: object = None, *, window: tuple[int, int] | None = None) -> Stored:
-        """What is stored for a key: a value or None, a list, a dict; with `map_key` one value of a map.
+        """Return what is stored for a key: a value or None, a list, or a dict. Fetches the files of one task.
 
-        A key of several columns is a tuple. `window` is start and end in ms, for a state that exists once per window.
-        Fetches the files of one task.
+        Args:
+            key: The key. A key of several columns is a tuple.
+            map_key: For a map: return only the value under this key.
+            window: For a state that exists once per window: its start and end, in milliseconds since 1970-01-01 UTC.
         """
         from tidegate.savepoint.pinned import pinned_if_allowed
         from tidegate.savepoint.reader import SnapshotReader
-        from tidegate.state.keys import TimeWindow
+        from tidegate.state.keys.entry_keys import TimeWindow
 
         more = {} if map_key is None else {"map_key": map_key}
         with pinned_if_allowed(self._snapshot, _READ), SnapshotReader(self._snapshot) as reader:
@@ -141,7 +172,7 @@ class SavedState:
             yield from reader.entries(self.uid, self.name)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """All of it as `pyarrow.RecordBatch`es, one after the other, with the columns of a canonical savepoint."""
+        """Yield everything as `pyarrow.RecordBatch`es, with the columns of a canonical savepoint."""
         from tidegate.savepoint.canonical_table import StateTable
 
         table, entries = StateTable(self._snapshot.layout(self.uid, self.name)), self.entries()
@@ -149,7 +180,7 @@ class SavedState:
             yield table.batch(chunk)
 
     def to_arrow(self) -> pa.Table:
-        """All of it as a `pyarrow.Table`."""
+        """Return everything as a `pyarrow.Table`."""
         import pyarrow as pa
 
         from tidegate.savepoint.canonical_table import StateTable
@@ -159,10 +190,13 @@ class SavedState:
         return pa.Table.from_batches(list(self.to_batches()) or [table.batch([])], table.schema)
 
     def to_df(self, spark: FrameMaker[Frame]) -> Frame:
-        """All of it as a Spark DataFrame, through the driver. For more than fits there, read the tables of a canonical
-        savepoint: `spark.read.parquet(f"{path}/{uid}/{state}")`.
+        """Return everything as a Spark DataFrame, through the driver.
 
+        For more than fits there, read the tables of a canonical savepoint: `spark.read.parquet(f"{path}/{uid}/{state}")`.
         Columns of exact bytes are present only if a value needs them.
+
+        Args:
+            spark: The session that creates the DataFrame.
         """
         table = self.to_arrow()
         unused = [n for n in table.column_names if n.startswith("exact_") and table[n].null_count == len(table)]
@@ -171,10 +205,10 @@ class SavedState:
         return reduce(lambda one, other: one.unionAll(other), frames)
 
     def to_pandas(self) -> pd.DataFrame:
-        """All of it as a pandas DataFrame with flat columns, to look at: a field of a dataclass is `value.field`, and
-        columns of a key of several are `key.k1`, `key.k2`, …
+        """Return everything as a pandas DataFrame with flat columns, to look at.
 
-        Columns about storage are left out where no entry uses them.
+        A field of a dataclass is `value.field`, and columns of a key of several are `key.k1`, `key.k2`, … Columns about storage
+        are left out where no entry uses them.
         """
         import pyarrow as pa
 

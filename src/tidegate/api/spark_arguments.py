@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidegate.api.streams import KeyedStream
 from tidegate.core.errors import GraphError
-from tidegate.graph.schema import Schema
+from tidegate.schema.schema import Schema
 
 
 def check_keyed(what: str, call: str, keyed: object) -> None:

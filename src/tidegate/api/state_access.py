@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from tidegate.api.rows import StateArray
 
 if TYPE_CHECKING:
-    from tidegate.state.key_index import KeyIndex
+    from tidegate.state.keys.key_index import KeyIndex
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -25,7 +25,7 @@ class ValueAccess(Protocol[T]):
         ...
 
     def update(self, value: T) -> None:
-        """Write the value. None clears it."""
+        """Write `value`. None clears it."""
         ...
 
     def clear(self) -> None:
@@ -33,17 +33,24 @@ class ValueAccess(Protocol[T]):
         ...
 
     def values(self, keys: KeyIndex) -> StateArray:
-        """Return the values of many keys, in a `KeyedBatchFunction`: numbers with a default as a numpy array; other numbers,
-        strings, bytes and dates as an Arrow array; everything else as a numpy array of Python objects.
+        """Return the values of many keys, in a `KeyedBatchFunction`, in the order of the distinct `keys`.
+
+        Numbers with a default are a numpy array; other numbers, strings, bytes and dates an Arrow array; everything else is a
+        numpy array of Python objects.
         """
         ...
 
     def update_all(self, keys: KeyIndex, values: object) -> None:
-        """Write one value for each key: an array or a list. None clears."""
+        """Write one value for each key.
+
+        Args:
+            keys: The distinct keys, as `process_batch` gets them.
+            values: An array or a list, in the order of the distinct keys. None clears.
+        """
         ...
 
     def clear_all(self, keys: KeyIndex) -> None:
-        """Remove the values of many keys."""
+        """Remove the values of all distinct `keys`."""
         ...
 
 
@@ -55,15 +62,15 @@ class ListAccess(Protocol[T]):
         ...
 
     def add(self, value: T) -> None:
-        """Append one element, without reading the others."""
+        """Append `value`, without reading the other elements."""
         ...
 
     def add_all(self, values: Iterable[T]) -> None:
-        """Append several elements."""
+        """Append all `values`."""
         ...
 
     def update(self, values: Iterable[T]) -> None:
-        """Replace the whole list."""
+        """Replace the whole list by `values`."""
         ...
 
     def clear(self) -> None:
@@ -77,23 +84,23 @@ class MapAccess(Protocol[K, V]):
     """A map for the current key. Entries are read and written one by one; the whole map is never held in memory."""
 
     def get(self, key: K) -> V | None:
-        """Return the value of an entry; None if there is none."""
+        """Return the value under `key`; None if there is none."""
         ...
 
     def put(self, key: K, value: V) -> None:
-        """Write one entry."""
+        """Write one entry: `value` under `key`."""
         ...
 
     def put_all(self, entries: Mapping[K, V]) -> None:
-        """Write several entries."""
+        """Write all `entries` of a mapping."""
         ...
 
     def remove(self, key: K) -> None:
-        """Remove one entry, if it exists."""
+        """Remove the entry under `key`, if it exists."""
         ...
 
     def contains(self, key: K) -> bool:
-        """Return whether there is such an entry."""
+        """Return whether there is an entry under `key`."""
         ...
 
     def items(self) -> Iterable[tuple[K, V]]:
@@ -127,15 +134,33 @@ class SortedMapAccess(MapAccess[K, V], Protocol[K, V]):
     """A map for the current key whose entries are ordered by their keys. A range is read without the rest."""
 
     def items(self, start: K | None = None, end: K | None = None, *, reverse: bool = False) -> Iterable[tuple[K, V]]:
-        """Iterate over entries with start <= key < end, one by one; None means no bound."""
+        """Iterate over the entries of a range, one by one.
+
+        Args:
+            start: The least key of the range. By default, without a bound.
+            end: The key that ends the range, and is not in it. By default, without a bound.
+            reverse: From the greatest key to the least.
+        """
         ...
 
     def keys(self, start: K | None = None, end: K | None = None, *, reverse: bool = False) -> Iterable[K]:
-        """Iterate over the keys of a range."""
+        """Iterate over the keys of a range.
+
+        Args:
+            start: The least key of the range. By default, without a bound.
+            end: The key that ends the range, and is not in it. By default, without a bound.
+            reverse: From the greatest key to the least.
+        """
         ...
 
     def values(self, start: K | None = None, end: K | None = None, *, reverse: bool = False) -> Iterable[V]:
-        """Iterate over the values of a range."""
+        """Iterate over the values of a range, in the order of their keys.
+
+        Args:
+            start: The least key of the range. By default, without a bound.
+            end: The key that ends the range, and is not in it. By default, without a bound.
+            reverse: From the greatest key to the least.
+        """
         ...
 
     def first_key(self) -> K | None:
@@ -155,7 +180,7 @@ class AppendAccess(Protocol[T_in, T_out]):
         ...
 
     def add(self, value: T_in) -> None:
-        """Combine one more value with those added before."""
+        """Combine `value` with those added before."""
         ...
 
     def clear(self) -> None:

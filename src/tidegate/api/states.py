@@ -60,9 +60,16 @@ class Declaration:
     _windowed = False
 
     def __init__(
-        self, value: object, *, map_key: object = None, default: object = None, ttl: Ttl = None, function: object = None,
-        distribution: Distribution = Distribution.KEYED, renamed_from: Earlier = None,
-    ) -> None:  # fmt: skip
+        self,
+        value: object,
+        *,
+        map_key: object = None,
+        default: object = None,
+        ttl: Ttl = None,
+        function: object = None,
+        distribution: Distribution = Distribution.KEYED,
+        renamed_from: Earlier = None,
+    ) -> None:
         shown = f"{type(self).__name__}({', '.join(show_type(t) for t in (map_key, value) if t is not None)})"
         try:
             schema_of(value)
@@ -74,8 +81,12 @@ class Declaration:
             raise UnsupportedType(f"{shown} does not say how its values are stored. {error}") from None
         except WrongValue as error:
             raise WrongValue(f"{shown} cannot have this default. {error}") from None
-        self._value, self._map_key, self._default = value, map_key, default
-        self._ttl, self._function, self._distribution = StateTtlConfig.of(ttl), function, distribution
+        self._value = value
+        self._map_key = map_key
+        self._default = default
+        self._ttl = StateTtlConfig.of(ttl)
+        self._function = function
+        self._distribution = distribution
         self._renamed_from = earlier_names(renamed_from)
 
     def per_window(self) -> Self:
@@ -121,7 +132,26 @@ class Declaration:
 
 
 class ValueState(Declaration, Generic[T]):
-    """One value per key: `total = ValueState(float, default=0.0)`. Without a default it reads as None until written."""
+    """One value per key: `total = ValueState(float, default=0.0)`.
+
+    Args:
+        type: The type of the value: a Python type such as `float`, `tuple[str, int]` or a dataclass.
+        default: What it reads as until it is written. By default, None.
+        ttl: How long an entry lives: `"1 h"`, a timedelta, or a `StateTtlConfig`. By default, without limit.
+        renamed_from: The name that the state had before; after several renames a tuple, the latest name first.
+
+    Examples:
+        >>> class Last(tg.KeyedProcessFunction):
+        ...     amount = tg.ValueState(float)
+        ...
+        ...     def process_element(self, order, ctx):
+        ...         yield order.user, self.amount.value()
+        ...         self.amount.update(order.amount)
+        >>> with tg.testing.harness(Last(), key="user", schema="user string, amount double") as h:
+        ...     h.process(("ann", 5.0), ("ann", 7.0))
+        ...     h.output()
+        [('ann', None), ('ann', 5.0)]
+    """
 
     _kind = StateKind.VALUE
 
@@ -158,8 +188,25 @@ class ValueState(Declaration, Generic[T]):
 class ListState(Declaration, Generic[T]):
     """A list per key: `last = ListState(float)`. Adding does not read the existing elements.
 
-    With `operator=True` it is a list per task instead, for functions with or without keys: its elements are distributed
-    evenly when the parallelism changes. With `union=True` as well, every task then gets all elements of all tasks.
+    Args:
+        type: The type of the elements: a Python type such as `float`, `tuple[str, int]` or a dataclass.
+        ttl: How long an entry lives: `"1 h"`, a timedelta, or a `StateTtlConfig`. By default, without limit.
+        operator: A list per task instead, for functions with or without keys. Its elements are distributed evenly when the
+            parallelism changes.
+        union: Like `operator`, but when the job is restored, every task gets all elements of all tasks.
+        renamed_from: The name that the state had before; after several renames a tuple, the latest name first.
+
+    Examples:
+        >>> class Amounts(tg.KeyedProcessFunction):
+        ...     amounts = tg.ListState(float, ttl="1 day")
+        ...
+        ...     def process_element(self, order, ctx):
+        ...         self.amounts.add(order.amount)
+        ...         yield order.user, sum(self.amounts.get())
+        >>> with tg.testing.harness(Amounts(), key="user", schema="user string, amount double") as h:
+        ...     h.process(("ann", 5.0), ("ann", 7.0))
+        ...     h.output()
+        [('ann', 5.0), ('ann', 12.0)]
     """
 
     _kind = StateKind.LIST
@@ -210,7 +257,26 @@ class ListState(Declaration, Generic[T]):
 
 
 class MapState(Declaration, Generic[K, V]):
-    """A map per key: `seen = MapState(str, int)`. Entries are stored separately: the cost depends on the entries touched."""
+    """A map per key: `seen = MapState(str, int)`. Entries are stored separately: the cost depends on the entries touched.
+
+    Args:
+        key: The type of the keys within the map.
+        value: The type of the values: a Python type, or a dataclass.
+        ttl: How long an entry lives: `"1 h"`, a timedelta, or a `StateTtlConfig`. By default, without limit.
+        renamed_from: The name that the state had before; after several renames a tuple, the latest name first.
+
+    Examples:
+        >>> class Pages(tg.KeyedProcessFunction):
+        ...     seen = tg.MapState(str, int)
+        ...
+        ...     def process_element(self, click, ctx):
+        ...         self.seen.put(click.page, (self.seen.get(click.page) or 0) + 1)
+        ...         yield click.user, click.page, self.seen.get(click.page)
+        >>> with tg.testing.harness(Pages(), key="user", schema="user string, page string") as h:
+        ...     h.process(("ann", "home"), ("ann", "home"))
+        ...     h.output()
+        [('ann', 'home', 1), ('ann', 'home', 2)]
+    """
 
     _kind = StateKind.MAP
 
@@ -236,7 +302,26 @@ class MapState(Declaration, Generic[K, V]):
 
 
 class SortedMapState(Declaration, Generic[K, V]):
-    """A map per key, ordered by its keys: `prices = SortedMapState(datetime, float)`, `prices.items(start, end)`."""
+    """A map per key, ordered by its keys: `prices = SortedMapState(datetime, float)`. A range is read without the rest.
+
+    Args:
+        key: The type of the keys within the map.
+        value: The type of the values: a Python type, or a dataclass.
+        ttl: How long an entry lives: `"1 h"`, a timedelta, or a `StateTtlConfig`. By default, without limit.
+        renamed_from: The name that the state had before; after several renames a tuple, the latest name first.
+
+    Examples:
+        >>> class Best(tg.KeyedProcessFunction):
+        ...     bids = tg.SortedMapState(float, str)
+        ...
+        ...     def process_element(self, bid, ctx):
+        ...         self.bids.put(bid.price, bid.user)
+        ...         yield bid.item, self.bids.last_key()
+        >>> with tg.testing.harness(Best(), key="item", schema="item string, user string, price double") as h:
+        ...     h.process(("lamp", "ann", 5.0), ("lamp", "bob", 4.0))
+        ...     h.output()
+        [('lamp', 5.0), ('lamp', 5.0)]
+    """
 
     _kind = StateKind.SORTED_MAP
 
@@ -269,7 +354,24 @@ class SortedMapState(Declaration, Generic[K, V]):
 class ReducingState(Declaration, Generic[T]):
     """Reduces added values to one value of the same type: `highest = ReducingState(float, max)`.
 
-    The function may change and return its first argument. Added and returned objects of mutable types are copied.
+    Args:
+        type: The type of the value: a Python type such as `float`, `tuple[str, int]` or a dataclass.
+        reduce: A callable of two values, or a `ReduceFunction`. It may change and return its first argument. Added and
+            returned objects of mutable types are copied.
+        ttl: How long an entry lives: `"1 h"`, a timedelta, or a `StateTtlConfig`. By default, without limit.
+        renamed_from: The name that the state had before; after several renames a tuple, the latest name first.
+
+    Examples:
+        >>> class Highest(tg.KeyedProcessFunction):
+        ...     highest = tg.ReducingState(float, max)
+        ...
+        ...     def process_element(self, order, ctx):
+        ...         self.highest.add(order.amount)
+        ...         yield order.user, self.highest.get()
+        >>> with tg.testing.harness(Highest(), key="user", schema="user string, amount double") as h:
+        ...     h.process(("ann", 5.0), ("ann", 2.0))
+        ...     h.output()
+        [('ann', 5.0), ('ann', 5.0)]
     """
 
     _kind = StateKind.REDUCING
@@ -311,9 +413,37 @@ class ReducingState(Declaration, Generic[T]):
 class AggregatingState(Declaration, Generic[In, Out]):
     """Aggregates added values through an accumulator: `mean = AggregatingState(tuple[float, int], Mean())`.
 
-    The type is that of the accumulator, the only thing stored. The function is an object with PyFlink's
-    `create_accumulator()`, `add(value, accumulator)` and `get_result(accumulator)`. `add` may change and return the
-    accumulator; values and results do not share mutable objects with it.
+    Args:
+        accumulator: The type of the accumulator, the only thing stored.
+        function: An object with PyFlink's `create_accumulator()`, `add(value, accumulator)` and `get_result(accumulator)`,
+            such as an `AggregateFunction`. `add` may change and return the accumulator; values and results do not share
+            mutable objects with it.
+        ttl: How long an entry lives: `"1 h"`, a timedelta, or a `StateTtlConfig`. By default, without limit.
+        renamed_from: The name that the state had before; after several renames a tuple, the latest name first.
+
+    Examples:
+        >>> class Mean(tg.AggregateFunction):
+        ...     def create_accumulator(self):
+        ...         return 0.0, 0
+        ...
+        ...     def add(self, value, accumulator):
+        ...         return accumulator[0] + value, accumulator[1] + 1
+        ...
+        ...     def get_result(self, accumulator):
+        ...         return accumulator[0] / accumulator[1]
+        ...
+        ...     def merge(self, a, b):
+        ...         return a[0] + b[0], a[1] + b[1]
+        >>> class Means(tg.KeyedProcessFunction):
+        ...     mean = tg.AggregatingState(tuple[float, int], Mean())
+        ...
+        ...     def process_element(self, order, ctx):
+        ...         self.mean.add(order.amount)
+        ...         yield order.user, self.mean.get()
+        >>> with tg.testing.harness(Means(), key="user", schema="user string, amount double") as h:
+        ...     h.process(("ann", 5.0), ("ann", 7.0))
+        ...     h.output()
+        [('ann', 5.0), ('ann', 6.0)]
     """
 
     _kind = StateKind.AGGREGATING
@@ -360,9 +490,14 @@ class AggregatingState(Declaration, Generic[In, Out]):
 
 
 class BroadcastState(Declaration, Generic[K, V]):
-    """A map that every task has a copy of: `rules = BroadcastState(str, Rule)`, on a KeyedBroadcastProcessFunction.
+    """A map that every task has a copy of, on a `KeyedBroadcastProcessFunction`: `rules = BroadcastState(str, Rule)`.
 
     Values are copied when they are put, but not when they are read: do not change what you read.
+
+    Args:
+        key: The type of the keys of the map.
+        value: The type of the values: a Python type, or a dataclass.
+        renamed_from: The name that the state had before; after several renames a tuple, the latest name first.
     """
 
     _kind = StateKind.MAP

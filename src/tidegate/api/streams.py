@@ -12,8 +12,8 @@ from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, overload
 
+from tidegate.api.combiner import Combiner, combined_schema
 from tidegate.api.functions import (
-    Combiner,
     FilterFunction,
     FlatMapFunction,
     Function,
@@ -24,21 +24,19 @@ from tidegate.api.functions import (
     MapFunction,
     operator_states_of,
     runnable,
-    states_of,
 )
 from tidegate.api.graph_builder import GraphBuilder
 from tidegate.api.keyed_operator import KeyedOperator
 from tidegate.api.mistakes import called_like, check_instance
 from tidegate.api.ported_function import PortedFunction
 from tidegate.api.rows import Row, Stored
-from tidegate.core.durations import Duration, argument_ms
+from tidegate.core.durations import Duration
 from tidegate.core.errors import GraphError
 from tidegate.core.ids import Uid
 from tidegate.graph.async_calls import AsyncCalls
 from tidegate.graph.model import Input, Node, NodeId, Process, SinkNode, StreamRef, Transform
 from tidegate.graph.on_error import ErrorAction, OnError
 from tidegate.graph.renamed import Uid as RenamedUid
-from tidegate.graph.schema import Schema, as_schema
 from tidegate.graph.validate import (
     ASYNC,
     COMBINE,
@@ -49,9 +47,10 @@ from tidegate.graph.validate import (
     check_same_keys,
     check_union,
 )
+from tidegate.schema.schema import Schema, as_schema
 
 if TYPE_CHECKING:
-    from tidegate.api.aggregates import Aggregate, AggregateFunction, ReduceFunction
+    from tidegate.api.aggregates import AggregateFunction, ReduceFunction
     from tidegate.api.async_function import AsyncFunction
     from tidegate.api.evictors import Evictor
     from tidegate.api.joins import ProcessJoinFunction
@@ -61,6 +60,7 @@ if TYPE_CHECKING:
     from tidegate.api.windows import WindowAssigner
     from tidegate.connectors.sink import Sink
     from tidegate.graph.retry import RetryStrategy
+    from tidegate.operators.column_aggregates import Aggregate
 
 _BASES: dict[str, type[Function]] = {"map": MapFunction, "filter": FilterFunction, "flat_map": FlatMapFunction}
 
@@ -85,15 +85,41 @@ class Stream:
         name: str | None = None,
         uid: str | None = None,
     ) -> Stream:
-        """Map each row to one row. Without `schema`, the columns stay as they are. A function with operator state needs a
-        `uid` that the state belongs to; so do those of `filter` and `flat_map`.
+        """Map each row to one row.
+
+        Args:
+            fn: A `MapFunction`, or a callable that takes a row. It returns a tuple in the order of the schema, a dict, or a row.
+            schema: The columns of the rows that it returns, as in `"user string, total double"`. By default, those of this
+                stream.
+            name: What `explain` and metrics call the operator. By default, the name of the function.
+            uid: The permanent identity of the operator's state. Only a function with operator state needs it.
+
+        Examples:
+            >>> doubled = orders.map(lambda order: (order.user, 2 * order.amount), schema="user string, doubled double")
+            >>> with tg.testing.harness(doubled) as h:
+            ...     h.process((1, "ann", 5.0, T0))
+            ...     h.output()
+            [Struct(user='ann', doubled=10.0)]
         """
         return self._transform("map", fn, schema, name, uid)
 
     def filter(
         self, fn: FilterFunction | Callable[[Row], object], *, name: str | None = None, uid: str | None = None
     ) -> Stream:
-        """Keep the rows for which the function is true."""
+        """Keep the rows for which the function is true.
+
+        Args:
+            fn: A `FilterFunction`, or a callable that takes a row.
+            name: What `explain` and metrics call the operator. By default, the name of the function.
+            uid: The permanent identity of the operator's state. Only a function with operator state needs it.
+
+        Examples:
+            >>> large = orders.filter(lambda order: order.amount > 100)
+            >>> with tg.testing.harness(large) as h:
+            ...     h.process((1, "ann", 5.0, T0), (2, "bob", 250.0, T0))
+            ...     [order.user for order in h.output()]
+            ['bob']
+        """
         return self._transform("filter", fn, None, name, uid)
 
     def flat_map(
@@ -104,7 +130,21 @@ class Stream:
         name: str | None = None,
         uid: str | None = None,
     ) -> Stream:
-        """Map each row to any number of rows. Without `schema`, the columns stay as they are."""
+        """Map each row to any number of rows.
+
+        Args:
+            fn: A `FlatMapFunction`, or a callable that takes a row. It yields or returns the rows; None is no row.
+            schema: The columns of the rows that it returns. By default, those of this stream.
+            name: What `explain` and metrics call the operator. By default, the name of the function.
+            uid: The permanent identity of the operator's state. Only a function with operator state needs it.
+
+        Examples:
+            >>> words = orders.flat_map(lambda order: [(word,) for word in order.user.split()], schema="word string")
+            >>> with tg.testing.harness(words) as h:
+            ...     h.process((1, "ann lee", 5.0, T0))
+            ...     h.output()
+            [Struct(word='ann'), Struct(word='lee')]
+        """
         return self._transform("flat_map", fn, schema, name, uid)
 
     @called_like("async_map('enrich', Enrich(), schema='user string, tier string', timeout='5 s')")
@@ -120,12 +160,29 @@ class Stream:
         retry: RetryStrategy | None = None,
         on_error: OnError | str = "fail",
     ) -> Stream:
-        """Call an async function for each row, with at most `capacity` calls at a time in each task. Without `schema`, the
-        columns stay as they are.
+        """Call an async function for each row.
 
-        All calls of an epoch finish within it. Results are emitted in the order of the rows or, with `ordered=False`, as
-        calls finish. `timeout` is for each row, over all tries that `retry` allows. `on_error` determines what happens to a row
-        whose call failed or took too long, as for `KeyedStream.process`. If the epoch is repeated, so are its calls.
+        All calls of an epoch finish within it. If the epoch is repeated, so are its calls.
+
+        Args:
+            uid: The permanent identity of the operator: metrics and dead letters name it.
+            function: An instance of a class derived from `AsyncFunction`.
+            schema: The columns of the rows that it returns. By default, those of this stream.
+            timeout: How long a row may take, over all tries that `retry` allows.
+            capacity: The number of calls at a time in each task.
+            ordered: Emit results in the order of the rows. With `ordered=False`, they are emitted as calls finish.
+            retry: When a failed call is repeated: `FixedDelayRetry` or `ExponentialBackoffDelayRetry`. By default, never.
+            on_error: What happens to a row whose call failed or took too long, as for `KeyedStream.process`.
+
+        Examples:
+            >>> class Tier(tg.AsyncFunction):
+            ...     async def async_invoke(self, order):
+            ...         return order.user, "gold" if order.amount > 100 else "plain"
+            >>> tiers = orders.async_map("tier", Tier(), schema="user string, tier string", timeout="5 s")
+            >>> with tg.testing.harness(tiers) as h:
+            ...     h.process((1, "ann", 250.0, T0))
+            ...     h.output()
+            [Struct(user='ann', tier='gold')]
         """
         from tidegate.api.async_function import check_async_function  # Late, for a quick start.
 
@@ -151,7 +208,18 @@ class Stream:
         return Stream(self._job, (StreamRef(NodeId(len(nodes))),), out, kept_event_time(self.event_time, out))
 
     def union(self, *others: Stream) -> Stream:
-        """Combine the rows of this stream and the others, in no particular order. All have the same columns."""
+        """Combine the rows of this stream and the others, in no particular order.
+
+        Args:
+            others: Streams of the same job, with the same columns as this one.
+
+        Examples:
+            >>> large = orders.filter(lambda order: order.amount > 100)
+            >>> small = orders.filter(lambda order: order.amount < 1)
+            >>> unusual = large.union(small)
+            >>> unusual.schema == orders.schema
+            True
+        """
         for other in others:
             if not isinstance(other, Stream):
                 raise GraphError(f"union takes streams; got {other!r}.")
@@ -163,18 +231,41 @@ class Stream:
         return Stream(self._job, streams, self.schema, self.event_time if same else None)
 
     def assign_timestamps(self, column: str) -> Stream:
-        """Use another column as the event time of the rows. The watermark is still derived from the sources."""
+        """Use another column as the event time of the rows. The watermark is still derived from the sources.
+
+        Args:
+            column: A timestamp column of this stream.
+
+        Examples:
+            >>> late = orders.map(lambda order: order).assign_timestamps("ts")
+            >>> late.event_time
+            'ts'
+        """
         check_event_time(column, self.schema)
         return Stream(self._job, self._streams, self.schema, column)
 
     def key_by(self, *columns: str) -> KeyedStream:
-        """Group the rows by the value of the columns. Required for anything with keyed state."""
+        """Group the rows by the value of the columns. Required for anything with keyed state.
+
+        Args:
+            columns: The names of one or more columns. Rows with equal values in all of them share state.
+
+        Examples:
+            >>> orders.key_by("user").key
+            ('user',)
+        """
         check_key(columns, self.schema)
         return KeyedStream(self._job, Input(self._streams, self.schema, columns, self.event_time))
 
     def broadcast(self, *descriptors: object) -> BroadcastStream:
-        """Send every row to every task: `keyed.connect(rules.broadcast()).process(…)`. A function of `tidegate.flink` needs the
-        descriptors of its broadcast state here.
+        """Send every row to every task, for `KeyedStream.connect`.
+
+        Args:
+            descriptors: Only for a function of `tidegate.flink`: the descriptors of its broadcast state. Other functions declare
+                that state on their class.
+
+        Examples:
+            >>> keyed = orders.key_by("user").connect(limits.broadcast())
         """
         return BroadcastStream(
             self._job,
@@ -183,7 +274,18 @@ class Stream:
         )
 
     def side_output(self, tag: str) -> Stream:
-        """Return a side output of the operator that produces this stream."""
+        """Return a side output of the operator that produces this stream.
+
+        Args:
+            tag: The tag under which the operator declares it, as in `side_outputs={"late": "user string"}`.
+
+        Examples:
+            >>> totals = orders.key_by("user").process(
+            ...     "totals", Totals(), schema="user string, total double", side_outputs={"late": "user string"}
+            ... )
+            >>> totals.side_output("late").schema.ddl()
+            'user string'
+        """
         if len(self._streams) != 1:
             raise GraphError(f"A union has no side output {tag!r}. Ask the stream of the operator that declares it.")
         stream = StreamRef(self._streams[0].node, tag)
@@ -192,7 +294,15 @@ class Stream:
 
     @called_like("sink('totals-out', PrintSink())")
     def sink(self, uid: str, target: Sink) -> None:
-        """End the stream in a target, under a uid that identifies its output permanently."""
+        """Write the rows to a target.
+
+        Args:
+            uid: The permanent identity of the sink: by it, a restarted job knows what it has already written.
+            target: A sink, such as `FileSink("out/")` or `KafkaSink(servers, topic)`; see `Sink` for one of your own.
+
+        Examples:
+            >>> orders.sink("out", tg.FileSink("out/", format="json"))
+        """
         nodes = self._job.draft().nodes
         if isinstance(uid, RenamedUid):
             raise GraphError(
@@ -300,12 +410,29 @@ class KeyedStream:
         side_outputs: Mapping[str, str | Schema] | None = None,
         on_error: OnError | str = "fail",
     ) -> Stream:
-        """Run a stateful function over the rows, one by one or in batches. Its state permanently belongs to `uid`.
+        """Run a stateful function over the rows, one by one or in batches.
 
-        `schema` is that of the rows it yields; `side_outputs` maps tags to the schemas of rows sent with
-        `ctx.output`. `on_error` determines what happens to a row on which the function raises: `"fail"` the job,
-        `"skip"` the row, or send it to the side output `"dead-letter"`; see `dead_letter` for another tag. State
-        changes and output of such a row are rolled back.
+        Args:
+            uid: The permanent identity of the function's state and timers. Do not change it while the job has checkpoints.
+            function: An instance of a class derived from `KeyedProcessFunction` or `KeyedBatchFunction`.
+            schema: The columns of the rows that it yields, as in `"user string, total double"`.
+            side_outputs: Tags, and the columns of the rows that the function sends there with `ctx.output(tag, row)`.
+            on_error: What happens to a row on which the function raises: `"fail"` the job, `"skip"` the row, or send it to the
+                side output `"dead-letter"`; `dead_letter` gives that output another tag. State changes and output of a row that
+                is skipped or sent away are rolled back.
+
+        Examples:
+            >>> class Totals(tg.KeyedProcessFunction):
+            ...     total = tg.ValueState(float, default=0.0)
+            ...
+            ...     def process_element(self, order, ctx):
+            ...         self.total.update(self.total.value() + order.amount)
+            ...         yield order.user, self.total.value()
+            >>> totals = orders.key_by("user").process("totals", Totals(), schema="user string, total double")
+            >>> with tg.testing.harness(totals) as h:
+            ...     h.process((1, "ann", 5.0, T0), (2, "ann", 7.0, T0))
+            ...     h.output()
+            [Struct(user='ann', total=5.0), Struct(user='ann', total=12.0)]
         """
         check_instance(f"process {uid!r}", function)
         if not isinstance(function, KeyedBatchFunction | PortedFunction):
@@ -321,17 +448,18 @@ class KeyedStream:
             batches=isinstance(function, KeyedBatchFunction),
         )
         if not Combiner.is_wanted(function):
-            return self.operate(uid, operator)
+            return self._operate(uid, operator)
         if operator.on_error.action is not ErrorAction.FAIL:
             raise GraphError(
                 f"process {uid!r}: on_error skips rows on which process_batch fails, but {type(function).__name__}.combine sees "
                 "them first, and cannot skip any. Leave out combine, or on_error."
             )
-        return self._combined(uid, function).operate(uid, operator)
+        return self._combined(uid, function)._operate(uid, operator)
 
     def _combined(self, uid: str, function: KeyedBatchFunction) -> KeyedStream:
         """The rows that `function.combine` makes before the shuffle."""
-        read, partial = self._input, combined_schema(uid, function, self._input)
+        read = self._input
+        partial = combined_schema(uid, function, read)
         nodes = self._job.draft().nodes
         self._job.new_uid(uid, f"process {uid!r}")
         id = NodeId(len(nodes))
@@ -348,8 +476,8 @@ class KeyedStream:
         event_time = kept_event_time(read.event_time, partial)
         return KeyedStream(self._job, Input((StreamRef(id),), partial, read.key, event_time))
 
-    def operate(self, uid: str, operator: KeyedOperator) -> Stream:
-        """Add an operator of any kind; for the methods of keyed, windowed and connected streams."""
+    def _operate(self, uid: str, operator: KeyedOperator) -> Stream:
+        """Add an operator of any kind: what the methods of keyed, windowed and connected streams declare."""
         nodes = self._job.draft().nodes
         checked = self._job.new_uid(uid, f"process {uid!r}")
         declared = (operator.side_outputs or {}).items()
@@ -376,7 +504,16 @@ class KeyedStream:
         return Stream(self._job, (StreamRef(id),), operator.schema, event_time)
 
     def window(self, assigner: WindowAssigner) -> WindowedStream:
-        """Group the rows of each key in windows: `key_by("page").window(TumblingEventTimeWindows.of("1 min"))`."""
+        """Group the rows of each key in windows.
+
+        Args:
+            assigner: The kind of windows, such as `TumblingEventTimeWindows.of("1 min")`.
+
+        Examples:
+            >>> windowed = orders.key_by("user").window(tg.TumblingEventTimeWindows.of("1 min"))
+            >>> windowed.aggregate("per-minute", n=tg.count()).schema.ddl()
+            'user string, window_start timestamp, window_end timestamp, n bigint'
+        """
         return WindowedStream(self, assigner)
 
     @overload
@@ -384,8 +521,15 @@ class KeyedStream:
     @overload
     def connect(self, other: BroadcastStream) -> BroadcastConnectedStream: ...
     def connect(self, other: KeyedStream | BroadcastStream) -> ConnectedStreams | BroadcastConnectedStream:
-        """Connect this stream with another: one keyed by columns of the same types, for a function that shares state
-        between both, or a broadcast one, for a function that reads on one side what the other side sent to every task.
+        """Connect this stream with another, for a function that processes the rows of both.
+
+        Args:
+            other: A stream that is keyed by columns of the same types, for a function that shares state between both; or a
+                broadcast one, for a function that reads on one side what the other side sent to every task.
+
+        Examples:
+            >>> both = orders.key_by("id").connect(payments.key_by("order"))
+            >>> ruled = orders.key_by("user").connect(limits.broadcast())
         """
         if isinstance(other, BroadcastStream):
             if other._job is not self._job:
@@ -394,61 +538,142 @@ class KeyedStream:
         return ConnectedStreams(self, other)
 
     def interval_join(
-        self, uid: str, other: KeyedStream, *, lower: Duration, upper: Duration,
-        function: ProcessJoinFunction | Callable[[Row, Row], object], schema: str | Schema,
-    ) -> Stream:  # fmt: skip
-        """Join rows of one key whose event times are close: `lower` ≤ the other's less this one's ≤ `upper`.
+        self,
+        uid: str,
+        other: KeyedStream,
+        *,
+        lower: Duration,
+        upper: Duration,
+        function: ProcessJoinFunction | Callable[[Row, Row], object],
+        schema: str | Schema,
+    ) -> Stream:
+        """Join rows of one key whose event times are close. Rows later than the watermark are dropped.
 
-        `function(left, right)` returns one row or None, or is an object whose `process_element(left, right, ctx)` returns
-        any number of rows. Rows later than the watermark are dropped.
+        Args:
+            uid: The permanent identity of the join's state.
+            other: The other stream, keyed by columns of the same types.
+            lower: The least difference between the event time of the other row and that of this one. It may be negative.
+            upper: The greatest difference.
+            function: A callable that takes a row of each stream, and returns one row or None; or a `ProcessJoinFunction`, which
+                returns any number of rows.
+            schema: The columns of the rows that it returns.
+
+        Examples:
+            >>> paid = orders.key_by("id").interval_join(
+            ...     "paid", payments.key_by("order"), lower="0 s", upper="1 h",
+            ...     function=lambda order, payment: (order.id, payment.paid), schema="id bigint, paid double",
+            ... )
+            >>> with tg.testing.harness(paid) as h:
+            ...     h.process1((1, "ann", 5.0, T0))
+            ...     h.process2((1, 5.0, T0 + timedelta(minutes=10)))
+            ...     h.output()
+            [Struct(id=1, paid=5.0)]
         """
         from tidegate.api.joins import interval_join  # Late, for a quick start.
 
         rows = as_schema(schema)
         check_connected(self, other)
-        return self.operate(uid, interval_join(self._input, other._input, lower, upper, function, rows))
+        return self._operate(uid, interval_join(self._input, other._input, lower, upper, function, rows))
 
     def window_join(
-        self, uid: str, other: KeyedStream, assigner: WindowAssigner, *,
-        function: ProcessJoinFunction | Callable[[Row, Row], object], schema: str | Schema,
-    ) -> Stream:  # fmt: skip
-        """Pairs of rows of one key that lie in the same window, when it ends. `function` as for `interval_join`."""
+        self,
+        uid: str,
+        other: KeyedStream,
+        assigner: WindowAssigner,
+        *,
+        function: ProcessJoinFunction | Callable[[Row, Row], object],
+        schema: str | Schema,
+    ) -> Stream:
+        """Join rows of one key that are in the same window. Pairs are emitted when the window ends.
+
+        Args:
+            uid: The permanent identity of the join's state.
+            other: The other stream, keyed by columns of the same types.
+            assigner: The kind of windows, such as `TumblingEventTimeWindows.of("1 min")`.
+            function: A callable that takes a row of each stream, and returns one row or None; or a `ProcessJoinFunction`, which
+                returns any number of rows.
+            schema: The columns of the rows that it returns.
+
+        Examples:
+            >>> paid = orders.key_by("id").window_join(
+            ...     "paid", payments.key_by("order"), tg.TumblingEventTimeWindows.of("1 h"),
+            ...     function=lambda order, payment: (order.id, payment.paid), schema="id bigint, paid double",
+            ... )
+        """
         from tidegate.api.joins import window_join  # Late, for a quick start.
 
         rows = as_schema(schema)
         check_connected(self, other)
-        return self.operate(uid, window_join(self._input, other._input, assigner, function, rows))
+        return self._operate(uid, window_join(self._input, other._input, assigner, function, rows))
 
     def deduplicate(self, uid: str, *, ttl: Duration | None = None) -> Stream:
-        """Keep the first row of each key. With `ttl`, a key is forgotten that long, in processing time, after its first row."""
-        from tidegate.api.joins import Deduplicate  # Late, for a quick start.
+        """Keep the first row of each key.
 
-        function = Deduplicate(None if ttl is None else argument_ms("ttl", ttl))
-        return self.operate(
-            uid, KeyedOperator(function=function, states=states_of(function), schema=self._input.schema)
-        )
+        Args:
+            uid: The permanent identity of the state: the keys seen so far.
+            ttl: Forget a key after this long, in processing time after its first row. By default, never.
+
+        Examples:
+            >>> once = orders.key_by("id").deduplicate("once", ttl="1 day")
+            >>> with tg.testing.harness(once) as h:
+            ...     h.process((1, "ann", 5.0, T0), (1, "ann", 5.0, T0))
+            ...     len(h.output())
+            1
+        """
+        from tidegate.api.joins import deduplicate  # Late, for a quick start.
+
+        return self._operate(uid, deduplicate(self._input, ttl, uid))
 
     def aggregate(self, uid: str, **columns: Aggregate) -> Stream:
-        """Compute built-in aggregates of all rows of each key so far:
-        `key_by("word").aggregate("count", n=count(), last=max("ts"))`.
+        """Compute built-in aggregates of all rows of each key so far.
 
-        Every epoch emits one row for each key that it touched: the key's columns and one for each aggregate.
+        Every epoch emits one row for each key that it touched: the key's columns, and one for each aggregate.
+
+        Args:
+            uid: The permanent identity of the aggregates' state.
+            columns: Names of result columns, and what they contain: `count`, `sum`, `min`, `max`, `mean` or `approx_distinct`.
+
+        Examples:
+            >>> latest = orders.key_by("user").aggregate("latest", n=tg.count(), last=tg.max("ts"))
+            >>> latest.schema.ddl()
+            'user string, n bigint, last timestamp'
         """
         from tidegate.api.running import running_aggregate  # Late, for a quick start.
 
-        return self.operate(uid, running_aggregate(self._input, columns))
+        return self._operate(uid, running_aggregate(self._input, columns))
 
     def map_with_state(
-        self, uid: str, function: Callable[[Row, Stored], tuple[object, object]], *, state: object, schema: str | Schema,
+        self,
+        uid: str,
+        function: Callable[[Row, Stored], tuple[object, object]],
+        *,
+        state: object,
+        schema: str | Schema,
         on_error: OnError | str = "fail",
-    ) -> Stream:  # fmt: skip
-        """Map each row to one row, with a function that receives the row and the state it last returned for the key, None
-        at first: `map_with_state("delta", lambda row, last: (row.v - (last or 0), row.v), state=float, schema="d
-        double")`. It returns what to emit, a value or a row, and the state to keep, None for nothing.
+    ) -> Stream:
+        """Map each row to one row, with one value of state for each key.
+
+        Args:
+            uid: The permanent identity of the state.
+            function: A callable that takes a row and the state of its key, None at first. It returns what to emit, a value or a
+                row, and the state to keep, None for nothing.
+            state: The type of the state, such as `float` or a dataclass.
+            schema: The columns of the rows that are emitted.
+            on_error: What happens to a row on which the function raises, as for `process`.
+
+        Examples:
+            >>> change = orders.key_by("user").map_with_state(
+            ...     "change", lambda order, last: ((order.user, order.amount - (last or 0)), order.amount),
+            ...     state=float, schema="user string, change double",
+            ... )
+            >>> with tg.testing.harness(change) as h:
+            ...     h.process((1, "ann", 5.0, T0), (2, "ann", 7.0, T0))
+            ...     h.output()
+            [Struct(user='ann', change=5.0), Struct(user='ann', change=2.0)]
         """
         from tidegate.api.running import map_with_state  # Late, for a quick start.
 
-        return self.operate(uid, map_with_state(function, state, schema, on_error))
+        return self._operate(uid, map_with_state(function, state, schema, on_error))
 
     @property
     def input(self) -> Input:
@@ -474,7 +699,8 @@ class BroadcastConnectedStream:
     """A keyed stream and a broadcast one. There is no order between the rows of the two."""
 
     def __init__(self, keyed: KeyedStream, broadcast: BroadcastStream) -> None:
-        self._keyed, self._broadcast = keyed, broadcast
+        self._keyed = keyed
+        self._broadcast = broadcast
 
     @called_like("process('rated', Rated(), schema='user string, rate double')")
     def process(
@@ -486,14 +712,41 @@ class BroadcastConnectedStream:
         side_outputs: Mapping[str, str | Schema] | None = None,
         on_error: OnError | str = "fail",
     ) -> Stream:
-        """Run a function over both; see `KeyedStream.process`."""
+        """Run a function over both streams.
+
+        Args:
+            uid: The permanent identity of the function's state and timers.
+            function: An instance of a class derived from `KeyedBroadcastProcessFunction`.
+            schema: The columns of the rows that it yields.
+            side_outputs: Tags, and the columns of the rows that the function sends there with `ctx.output(tag, row)`.
+            on_error: What happens to a row on which the function raises, as for `KeyedStream.process`.
+
+        Examples:
+            >>> class Alerts(tg.KeyedBroadcastProcessFunction):
+            ...     limits = tg.BroadcastState(str, float)
+            ...
+            ...     def process_element(self, order, ctx):
+            ...         if order.amount > (self.limits.get(order.user) or 100.0):
+            ...             yield order.user, order.amount
+            ...
+            ...     def process_broadcast_element(self, limit, ctx):
+            ...         self.limits.put(limit.user, limit.most)
+            >>> alerts = orders.key_by("user").connect(limits.broadcast())
+            >>> alerts = alerts.process("alerts", Alerts(), schema="user string, amount double")
+            >>> with tg.testing.harness(alerts) as h:
+            ...     h.process_broadcast(("ann", 10.0))
+            ...     h.process((1, "ann", 50.0, T0), (2, "bob", 50.0, T0))
+            ...     h.output()
+            [Struct(user='ann', amount=50.0)]
+        """
         check_instance(f"process {uid!r}", function)
         _check_methods(
-            function, ("process_element", "process_broadcast_element"),
+            function,
+            ("process_element", "process_broadcast_element"),
             "Derive a class from KeyedBroadcastProcessFunction and pass an instance.",
-        )  # fmt: skip
+        )
         called, states = runnable(function, self._broadcast.descriptors)
-        return self._keyed.operate(
+        return self._keyed._operate(
             uid,
             KeyedOperator(
                 function=called,
@@ -511,21 +764,51 @@ class ConnectedStreams:
 
     def __init__(self, first: KeyedStream, second: KeyedStream) -> None:
         check_connected(first, second)
-        self._first, self._second = first, second
+        self._first = first
+        self._second = second
 
     @called_like("process('matched', Match(), schema='order string, payment string')")
     def process(
-        self, uid: str, function: KeyedCoProcessFunction, *, schema: str | Schema,
-        side_outputs: Mapping[str, str | Schema] | None = None, on_error: OnError | str = "fail",
-    ) -> Stream:  # fmt: skip
-        """Run a function over the rows of both. State and timers belong to the key, whichever stream a row came from.
-        `on_error` as for `KeyedStream.process`."""
+        self,
+        uid: str,
+        function: KeyedCoProcessFunction,
+        *,
+        schema: str | Schema,
+        side_outputs: Mapping[str, str | Schema] | None = None,
+        on_error: OnError | str = "fail",
+    ) -> Stream:
+        """Run a function over the rows of both streams. State and timers belong to the key, whichever stream a row came from.
+
+        Args:
+            uid: The permanent identity of the function's state and timers.
+            function: An instance of a class derived from `KeyedCoProcessFunction`.
+            schema: The columns of the rows that it yields.
+            side_outputs: Tags, and the columns of the rows that the function sends there with `ctx.output(tag, row)`.
+            on_error: What happens to a row on which the function raises, as for `KeyedStream.process`.
+
+        Examples:
+            >>> class Matched(tg.KeyedCoProcessFunction):
+            ...     user = tg.ValueState(str)
+            ...
+            ...     def process_element1(self, order, ctx):
+            ...         self.user.update(order.user)
+            ...
+            ...     def process_element2(self, payment, ctx):
+            ...         yield self.user.value(), payment.paid
+            >>> both = orders.key_by("id").connect(payments.key_by("order"))
+            >>> matched = both.process("matched", Matched(), schema="user string, paid double")
+            >>> with tg.testing.harness(matched) as h:
+            ...     h.process1((1, "ann", 5.0, T0))
+            ...     h.process2((1, 5.0, T0))
+            ...     h.output()
+            [Struct(user='ann', paid=5.0)]
+        """
         check_instance(f"process {uid!r}", function)
         _check_methods(
             function, ("process_element1", "process_element2"), "Derive a class from KeyedCoProcessFunction."
         )
         called, states = runnable(function)
-        return self._first.operate(
+        return self._first._operate(
             uid,
             KeyedOperator(
                 function=called,
@@ -544,50 +827,120 @@ class WindowedStream:
     def __init__(self, keyed: KeyedStream, assigner: WindowAssigner) -> None:
         from tidegate.api.windowing import Windowing  # Late, for a quick start.
 
-        self._keyed, self._windowing = keyed, Windowing.of(keyed.input, assigner)
+        self._keyed = keyed
+        self._windowing = Windowing.of(keyed.input, assigner)
 
     def on_error(self, choice: OnError | str) -> Self:
-        """Choose what happens to a row, or to a window that fires, on which a function raises: as for
-        `KeyedStream.process`. A window whose function raised is discarded with its contents.
+        """Choose what happens to a row, or to a window that fires, on which a function raises. A window whose function raised is
+        discarded with its contents.
+
+        Args:
+            choice: `"fail"`, `"skip"`, `"dead-letter"` or `dead_letter(tag)`, as for `KeyedStream.process`.
         """
         return self._with(replace(self._windowing, on_error=OnError.of(choice)))
 
     def trigger(self, trigger: Trigger) -> Self:
-        """Choose when windows fire, instead of the assigner's default trigger."""
+        """Choose when windows fire.
+
+        Args:
+            trigger: A trigger, such as `CountTrigger.of(100)`, that replaces the assigner's default one.
+
+        Examples:
+            >>> windowed = orders.key_by("user").window(tg.GlobalWindows.create())
+            >>> windowed = windowed.trigger(tg.PurgingTrigger.of(tg.CountTrigger.of(100)))
+        """
         return self._with(self._windowing.with_trigger(trigger))
 
     def evictor(self, evictor: Evictor) -> Self:
-        """Choose which rows are evaluated when a window fires. The window then keeps all its rows."""
+        """Choose which rows are evaluated when a window fires. The window then keeps all its rows.
+
+        Args:
+            evictor: An evictor, such as `CountEvictor.of(10)`.
+        """
         return self._with(replace(self._windowing, evictor=evictor))
 
     def allowed_lateness(self, lateness: Duration) -> Self:
-        """Keep a window for this long after the watermark has passed its end. A row that arrives in that time fires it again."""
+        """Keep a window after the watermark has passed its end. A row that arrives in that time fires it again.
+
+        Args:
+            lateness: For how long, as in `"10 s"`.
+        """
         return self._with(self._windowing.with_lateness(lateness))
 
     def side_output_late_data(self, tag: str) -> Self:
-        """Send rows that are too late for all their windows to a side output,
-        `stream.side_output(tag)`. By default, they are dropped.
+        """Send rows that are too late for all their windows to a side output. By default, they are dropped.
+
+        Args:
+            tag: The tag of the side output, which `stream.side_output(tag)` returns.
+
+        Examples:
+            >>> windowed = orders.key_by("user").window(tg.TumblingEventTimeWindows.of("1 min")).side_output_late_data("late")
+            >>> late = windowed.aggregate("per-minute", n=tg.count()).side_output("late")
         """
         return self._with(replace(self._windowing, late_tag=tag))
 
     def reduce(
-        self, uid: str, function: ReduceFunction | Callable[[Row, Row], Row],
-        window_function: WindowFunction | None = None, *, schema: str | Schema | None = None,
+        self,
+        uid: str,
+        function: ReduceFunction | Callable[[Row, Row], Row],
+        window_function: WindowFunction | None = None,
+        *,
+        schema: str | Schema | None = None,
         side_outputs: Mapping[str, str | Schema] | None = None,
-    ) -> Stream:  # fmt: skip
-        """Combine the rows of a window pairwise into one with the same columns, as they arrive."""
-        return self._keyed.operate(uid, self._windowing.reduce(function, window_function, schema, side_outputs))
+    ) -> Stream:
+        """Combine the rows of a window pairwise into one, as they arrive.
+
+        Args:
+            uid: The permanent identity of the windows' state.
+            function: A `ReduceFunction`, or a callable that takes two rows and returns one with the same columns.
+            window_function: Optional: a `ProcessWindowFunction` that turns the result of a window into the rows to emit, and
+                knows the key and the window.
+            schema: The columns of what `window_function` emits. By default, those of this stream.
+            side_outputs: Tags, and the columns of the rows that `window_function` sends there.
+
+        Examples:
+            >>> windowed = orders.key_by("user").window(tg.TumblingEventTimeWindows.of("1 min"))
+            >>> largest = windowed.reduce("largest", lambda one, other: one if one.amount > other.amount else other)
+            >>> with tg.testing.harness(largest) as h:
+            ...     h.process((1, "ann", 5.0, T0), (2, "ann", 7.0, T0))
+            ...     h.advance_watermark(T0 + timedelta(minutes=1))
+            ...     [order.amount for order in h.output()]
+            [7.0]
+        """
+        return self._keyed._operate(uid, self._windowing.reduce(function, window_function, schema, side_outputs))
 
     def aggregate(
-        self, uid: str, function: AggregateFunction | None = None, window_function: WindowFunction | None = None,
-        *, accumulator: object = None, schema: str | Schema | None = None,
-        side_outputs: Mapping[str, str | Schema] | None = None, **columns: Aggregate,
-    ) -> Stream:  # fmt: skip
-        """Combine the rows of a window into one value, as they arrive.
+        self,
+        uid: str,
+        function: AggregateFunction | None = None,
+        window_function: WindowFunction | None = None,
+        *,
+        accumulator: object = None,
+        schema: str | Schema | None = None,
+        side_outputs: Mapping[str, str | Schema] | None = None,
+        **columns: Aggregate,
+    ) -> Stream:
+        """Combine the rows of a window into one value, as they arrive: with built-in aggregates, or with a function.
 
-        With built-in aggregates, `aggregate("per-minute", n=count(), spent=sum("ms"))`, rows have the key, `window_start`,
-        `window_end` and a column for each. With a function, give the type of its accumulator and the schema of its result:
-        `aggregate("mean", Mean(), accumulator=tuple[float, int], schema="mean double")`.
+        With built-in aggregates, rows have the columns of the key, `window_start`, `window_end` and one for each aggregate.
+
+        Args:
+            uid: The permanent identity of the windows' state.
+            function: An `AggregateFunction`, if none of the built-in aggregates fits.
+            window_function: Optional, with `function`: turns the result of a window into the rows to emit.
+            accumulator: With `function`: the type of its accumulator, such as `tuple[float, int]`.
+            schema: With `function`: the columns of the rows that are emitted.
+            side_outputs: Tags, and the columns of the rows that `window_function` sends there.
+            columns: Without `function`: names of result columns, and what they contain, such as `count()`.
+
+        Examples:
+            >>> windowed = orders.key_by("user").window(tg.TumblingEventTimeWindows.of("1 min"))
+            >>> spent = windowed.aggregate("per-minute", n=tg.count(), spent=tg.sum("amount"))
+            >>> with tg.testing.harness(spent) as h:
+            ...     h.process((1, "ann", 5.0, T0), (2, "ann", 7.0, T0))
+            ...     h.advance_watermark(T0 + timedelta(minutes=1))
+            ...     [(row.user, row.n, row.spent) for row in h.output()]
+            [('ann', 2, 12.0)]
         """
         if (function is None) == (not columns):
             raise GraphError(
@@ -599,14 +952,37 @@ class WindowedStream:
             raise GraphError("Built-in aggregates have a schema of their own. Leave out all but their columns.")
         else:
             made = self._windowing.aggregate_columns(columns, side_outputs)
-        return self._keyed.operate(uid, made)
+        return self._keyed._operate(uid, made)
 
     def process(
-        self, uid: str, function: WindowFunction, *, schema: str | Schema,
+        self,
+        uid: str,
+        function: WindowFunction,
+        *,
+        schema: str | Schema,
         side_outputs: Mapping[str, str | Schema] | None = None,
-    ) -> Stream:  # fmt: skip
-        """Pass all rows of a window to a function when it fires. They are stored one by one until then."""
-        return self._keyed.operate(uid, self._windowing.process(function, schema, side_outputs))
+    ) -> Stream:
+        """Pass all rows of a window to a function when it fires. They are stored one by one until then.
+
+        Args:
+            uid: The permanent identity of the windows' state.
+            function: An instance of a class derived from `ProcessWindowFunction`.
+            schema: The columns of the rows that it yields.
+            side_outputs: Tags, and the columns of the rows that it sends there with `ctx.output(tag, row)`.
+
+        Examples:
+            >>> class Longest(tg.ProcessWindowFunction):
+            ...     def process(self, key, context, elements):
+            ...         yield key, max(order.amount for order in elements)
+            >>> windowed = orders.key_by("user").window(tg.TumblingEventTimeWindows.of("1 min"))
+            >>> longest = windowed.process("longest", Longest(), schema="user string, amount double")
+            >>> with tg.testing.harness(longest) as h:
+            ...     h.process((1, "ann", 5.0, T0), (2, "ann", 7.0, T0))
+            ...     h.advance_watermark(T0 + timedelta(minutes=1))
+            ...     h.output()
+            [Struct(user='ann', amount=7.0)]
+        """
+        return self._keyed._operate(uid, self._windowing.process(function, schema, side_outputs))
 
     def _with(self, windowing: Windowing) -> Self:
         other = copy(self)
@@ -638,22 +1014,3 @@ def _check_methods(function: object, names: Sequence[str], advice: str) -> None:
     for name in names:
         if not callable(getattr(function, name, None)):
             raise GraphError(f"{function!r} has no {name}. {advice}")
-
-
-def combined_schema(uid: str, function: KeyedBatchFunction, read: Input) -> Schema:
-    """The columns that `combine` returns. Raises GraphError unless they have the key's columns as they are."""
-    name = type(function).__name__
-    if not function.combined:
-        raise GraphError(
-            f"{name} has a method combine, but does not say which columns it returns. Declare them on the class: "
-            "combined = 'user string, n bigint'."
-        )
-    partial = as_schema(function.combined)
-    for column in read.key:
-        wanted = read.schema.fields[read.schema.index(column)].type
-        if column not in partial or partial.fields[partial.index(column)].type != wanted:
-            raise GraphError(
-                f"process {uid!r}: the columns that {name}.combine returns ({partial}) must contain the key column "
-                f"{column!r} as {wanted.ddl()}."
-            )
-    return partial

@@ -21,10 +21,10 @@ from tidegate.api.mistakes import check_instance
 from tidegate.api.spark_arguments import check_has_event_time, check_keyed, check_output_mode, struct_type
 from tidegate.api.streams import KeyedStream, Stream, check_connected
 from tidegate.core.errors import GraphError
-from tidegate.graph.schema import Schema
 from tidegate.graph.stateful_processing import RESERVED, ProcessorState, StatefulProcessing, TimeMode
 from tidegate.graph.states import StateKind
 from tidegate.graph.validate import check_event_time, check_name
+from tidegate.schema.schema import Schema
 
 if TYPE_CHECKING:
     from tidegate.api.spark_types import SparkSchema
@@ -80,9 +80,15 @@ def transform_with_state_in_pandas(
 
 
 def _declared(
-    keyed: KeyedStream, processor: Any, uid: str, output: str | Schema | SparkSchema, modes: tuple[str, str],
-    initial: KeyedStream | None, event_time: str, pandas: bool,
-) -> Stream:  # fmt: skip
+    keyed: KeyedStream,
+    processor: Any,
+    uid: str,
+    output: str | Schema | SparkSchema,
+    modes: tuple[str, str],
+    initial: KeyedStream | None,
+    event_time: str,
+    pandas: bool,
+) -> Stream:
     what = f"transform_with_state {uid!r}"
     _check_processor(what, keyed, processor)
     check_output_mode(what, modes[0])
@@ -107,7 +113,7 @@ def _declared(
         purged=tuple(notes.purged),
         row=_row_class(),
     )
-    stream = keyed.operate(
+    stream = keyed._operate(
         uid,
         KeyedOperator(
             function=made,
@@ -147,7 +153,8 @@ class _NotingHandle:
     """The handle of `init` when a job is declared. It takes notes; there is neither state nor a key."""
 
     def __init__(self, what: str, mode: TimeMode) -> None:
-        self._what, self._mode = what, mode
+        self._what = what
+        self._mode = mode
         self.states: dict[str, ProcessorState] = {}
         self.purged: list[str] = []
 
@@ -159,7 +166,7 @@ class _NotingHandle:
 
     def getMapState(
         self, stateName: str, userKeySchema: Any, valueSchema: Any, ttlDurationMs: int | None = None
-    ) -> _NoStateYet:  # fmt: skip
+    ) -> _NoStateYet:
         return self._note(stateName, StateKind.MAP, valueSchema, ttlDurationMs, userKeySchema)
 
     def deleteIfExists(self, stateName: str) -> None:
@@ -220,7 +227,8 @@ class _NoStateYet:
     """What the noting handle returns as a state."""
 
     def __init__(self, what: str, name: str) -> None:
-        self._what, self._name = what, name
+        self._what = what
+        self._name = name
 
     def __getattr__(self, method: str) -> NoReturn:
         if method.startswith("__"):

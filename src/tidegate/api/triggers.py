@@ -5,107 +5,29 @@ A trigger may have state, declared on its class as on a function; it exists once
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from enum import Enum
-from typing import Protocol, Self
+from typing import Self
 
 from tidegate.api.rows import Row
 from tidegate.api.state_access import ValueAccess
 from tidegate.api.states import ValueState
-from tidegate.api.window import Window
 from tidegate.core.durations import Duration, argument_ms
 from tidegate.core.errors import GraphError
+from tidegate.operators.trigger import CONTINUE, FIRE, Trigger, TriggerContext, TriggerResult
+from tidegate.operators.window import Window
 
-
-class TriggerResult(Enum):
-    """What happens to a window now."""
-
-    CONTINUE = "continue"
-    FIRE = "fire"
-    """Evaluate it, and keep its contents."""
-    PURGE = "purge"
-    """Empty it without evaluating it."""
-    FIRE_AND_PURGE = "fire and purge"
-
-    @property
-    def is_fire(self) -> bool:
-        return self in (TriggerResult.FIRE, TriggerResult.FIRE_AND_PURGE)
-
-    @property
-    def is_purge(self) -> bool:
-        return self in (TriggerResult.PURGE, TriggerResult.FIRE_AND_PURGE)
-
-
-CONTINUE, FIRE = TriggerResult.CONTINUE, TriggerResult.FIRE
-
-
-class TriggerContext(Protocol):
-    """The context of a trigger. Timers belong to the current key and window."""
-
-    def get_current_processing_time(self) -> int:
-        """Return the clock of the epoch, in milliseconds since 1970-01-01 UTC."""
-        ...
-
-    def get_current_watermark(self) -> int:
-        """Return how far event time has progressed, in milliseconds since 1970-01-01 UTC."""
-        ...
-
-    def register_event_time_timer(self, time: int) -> None:
-        """Call `on_event_time` of this key and window when the watermark reaches the time."""
-        ...
-
-    def register_processing_time_timer(self, time: int) -> None:
-        """Call `on_processing_time` of this key and window when the clock reaches the time."""
-        ...
-
-    def delete_event_time_timer(self, time: int) -> None:
-        """Delete the event-time timer for that time, if there is one."""
-        ...
-
-    def delete_processing_time_timer(self, time: int) -> None:
-        """Delete the processing-time timer for that time, if there is one."""
-        ...
-
-    def in_window(self, window: Window) -> AbstractContextManager[None]:
-        """For `on_merge`: state and timers of another window of the same key."""
-        ...
-
-
-class Trigger(ABC):
-    """Decides when the windows of an operator fire."""
-
-    @abstractmethod
-    def on_element(self, element: Row, timestamp: int, window: Window, ctx: TriggerContext, /) -> TriggerResult:
-        """A row was added to the window."""
-
-    @abstractmethod
-    def on_processing_time(self, time: int, window: Window, ctx: TriggerContext, /) -> TriggerResult:
-        """A processing-time timer of the window has come."""
-
-    @abstractmethod
-    def on_event_time(self, time: int, window: Window, ctx: TriggerContext, /) -> TriggerResult:
-        """An event-time timer of the window has come."""
-
-    def can_merge(self) -> bool:
-        """Whether it can be used with windows that merge, such as sessions."""
-        return False
-
-    def on_merge(self, window: Window, merged: Sequence[Window], ctx: TriggerContext, /) -> None:
-        """The windows `merged` have become one; its timers, and what of their state it needs, are to be taken over."""
-        raise NotImplementedError(f"{type(self).__name__} cannot merge windows.")
-
-    @abstractmethod
-    def clear(self, window: Window, ctx: TriggerContext, /) -> None:
-        """The window is gone: clear state, delete timers."""
-
-    def with_state(self) -> Trigger:
-        """Return the trigger that declares the state: this one, or the one that it wraps."""
-        return self
-
-    def __repr__(self) -> str:
-        return type(self).__name__
+__all__ = [
+    "ContinuousEventTimeTrigger",
+    "ContinuousProcessingTimeTrigger",
+    "CountTrigger",
+    "EventTimeTrigger",
+    "NeverTrigger",
+    "ProcessingTimeTrigger",
+    "PurgingTrigger",
+    "Trigger",
+    "TriggerContext",
+    "TriggerResult",
+]
 
 
 class EventTimeTrigger(Trigger):
@@ -269,7 +191,7 @@ class _Continuous(Trigger):
     @classmethod
     def of(cls, interval: Duration) -> Self:
         """`of("10 s")`: fires every ten seconds."""
-        return cls(argument_ms("interval", interval))
+        return cls(argument_ms("interval", interval, of=f"{cls.__name__}.of"))
 
     def can_merge(self) -> bool:
         return True
@@ -354,9 +276,11 @@ class ContinuousProcessingTimeTrigger(_Continuous):
 
 
 def _combined(
-    ctx: TriggerContext, windows: Sequence[Window], state: ValueAccess[int] | ValueAccess[int | None],
+    ctx: TriggerContext,
+    windows: Sequence[Window],
+    state: ValueAccess[int] | ValueAccess[int | None],
     how: Callable[[list[int]], int],
-) -> int | None:  # fmt: skip
+) -> int | None:
     """One number out of those that the state holds for several windows. None where it holds none."""
     found: list[int] = []
     for window in windows:

@@ -1,16 +1,14 @@
-"""What a window function sees, and how the result of a window becomes rows."""
+"""A function of windows, and what it sees."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Any, Generic, Protocol, TypeAlias
 
 from tidegate.api.functions import Function
 from tidegate.api.rows import In, K, Key, Row, Typed, W, W_co
-from tidegate.api.window import TimeWindow, Window
-from tidegate.core.times import moment
 
 
 class WindowContext(Protocol[W_co]):
@@ -54,30 +52,3 @@ class ProcessWindowFunction(Function, Typed, Generic[In, K, W]):
 
 WindowFunction: TypeAlias = ProcessWindowFunction[Row, Key, Any]
 """A function of windows of any kind."""
-Emitter = Callable[[Key, Any, Sequence[Row]], Iterable[object] | None]
-"""Rows out of a firing window: (key, context, elements)."""
-
-
-def emit_result(key: Key, context: WindowContext[Window], elements: Sequence[Row]) -> Iterable[object]:
-    """The result is the row."""
-    return elements
-
-
-def emit_columns(key: Key, context: WindowContext[Window], elements: Sequence[Row]) -> Iterable[object]:
-    """Key, start and end of the window, and the values."""
-    window = context.window()
-    start, end = (moment(window.start_ms), moment(window.end_ms)) if isinstance(window, TimeWindow) else (None, None)
-    head = key if isinstance(key, tuple) else (key,)
-    return [(*head, start, end, *values) for values in elements]
-
-
-class EmitPairs:
-    """For a window join: emits what the function returns for each pair of elements, one from either side."""
-
-    def __init__(self, join: Callable[[Row, Row], Iterable[object]]) -> None:
-        self._join = join
-
-    def __call__(self, key: Key, context: WindowContext[Window], elements: Sequence[Row]) -> Iterable[object]:
-        left = [row for side, row in elements if side == 0]
-        right = [row for side, row in elements if side == 1]
-        return [out for one in left for other in right for out in self._join(one, other)]

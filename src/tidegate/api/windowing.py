@@ -5,30 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from tidegate.api.aggregates import (
-    Aggregate,
-    AggregateFold,
-    AggregateFunction,
-    ColumnAggregates,
-    Fold,
-    ReduceFold,
-    ReduceFunction,
-)
-from tidegate.api.evictors import Evictor
+from tidegate.api.aggregates import AggregateFunction, ReduceFunction
 from tidegate.api.keyed_operator import KeyedOperator
 from tidegate.api.ported_function import PortedFunction
 from tidegate.api.rows import Row
 from tidegate.api.states import declared_states
-from tidegate.api.triggers import EventTimeTrigger, Trigger
-from tidegate.api.window_contents import FoldedContents, ListedContents, WindowContents
-from tidegate.api.window_function import Emitter, ProcessWindowFunction, WindowFunction, emit_columns, emit_result
-from tidegate.api.window_operator import WindowOperator
+from tidegate.api.triggers import EventTimeTrigger
+from tidegate.api.window_function import ProcessWindowFunction, WindowFunction
 from tidegate.api.windows import (
     EventTimeSessionWindows,
     GlobalWindows,
     SlidingEventTimeWindows,
     TumblingEventTimeWindows,
-    WindowAssigner,
 )
 from tidegate.core.durations import Duration, argument_ms
 from tidegate.core.errors import GraphError, UnsupportedType
@@ -36,9 +24,16 @@ from tidegate.core.types import schema_of
 from tidegate.graph.combine import Combine, in_the_way
 from tidegate.graph.model import Input
 from tidegate.graph.on_error import FAIL, OnError
-from tidegate.graph.row_types import row_type
-from tidegate.graph.schema import DataType, Field, Schema, as_schema
-from tidegate.graph.states import StateSpec
+from tidegate.operators.column_aggregates import Aggregate, ColumnAggregates
+from tidegate.operators.evictor import Evictor
+from tidegate.operators.folds import AggregateFold, Fold, ReduceFold
+from tidegate.operators.trigger import Trigger
+from tidegate.operators.window_assigner import WindowAssigner
+from tidegate.operators.window_contents import ContentsKind, Folded, Listed
+from tidegate.operators.window_function import Emitter, emit_columns, emit_result
+from tidegate.operators.window_operator import WindowOperator
+from tidegate.schema.row_types import row_type
+from tidegate.schema.schema import DataType, Field, Schema, as_schema
 
 _COMBINED = (TumblingEventTimeWindows, SlidingEventTimeWindows, EventTimeSessionWindows)
 """A class derived from one of them may assign windows differently."""
@@ -73,7 +68,7 @@ class Windowing:
         return replace(self, trigger=trigger)
 
     def with_lateness(self, lateness: Duration) -> Windowing:
-        ms = argument_ms("lateness", lateness)
+        ms = argument_ms("lateness", lateness, of="allowed_lateness")
         if ms < 0:
             raise GraphError("The allowed lateness is negative. Use '0 s' or more.")
         if not self.assigner.is_event_time:
@@ -140,31 +135,40 @@ class Windowing:
         return self._operator(None, function, as_schema(schema), side_outputs)
 
     def _operator(
-        self, fold: Fold | None, function: WindowFunction | None, schema: Schema,
-        side_outputs: Mapping[str, str | Schema] | None, *, emit: Emitter = emit_result, combine: Combine | None = None,
-    ) -> KeyedOperator:  # fmt: skip
+        self,
+        fold: Fold | None,
+        function: WindowFunction | None,
+        schema: Schema,
+        side_outputs: Mapping[str, str | Schema] | None,
+        *,
+        emit: Emitter = emit_result,
+        combine: Combine | None = None,
+    ) -> KeyedOperator:
         """Create the operator. What a function emits counts, if there is one; otherwise `emit` makes the rows."""
         rows = self.rows
         function = _called(function)
         self._check_event_time()
-        contents: WindowContents = (
-            FoldedContents(fold)
-            if fold is not None and self.evictor is None
-            else ListedContents(rows.schema, self.evictor, fold)
-        )
+        contents: ContentsKind = Listed(rows.schema, self.evictor, fold)
+        if fold is not None and self.evictor is None:
+            contents = Folded(fold)
+        states = () if function is None else declared_states(function)
         operator = WindowOperator(
             assigner=self.assigner,
             trigger=self.trigger,
             contents=contents,
             emit=emit if function is None else function.process,
             function=function,
+            function_states=states,
+            trigger_states=declared_states(self.trigger.with_state()),
             lateness_ms=self.lateness_ms,
             late_tag=self.late_tag,
+            fires_at_end=fires_at_end(self.trigger),
+            session_gap_ms=self._session_gap_ms(),
         )
         sides = dict(side_outputs or {})
         if self.late_tag is not None:
             sides[self.late_tag] = rows.schema
-        if self.assigner.is_merging and any(spec.windowed for spec in _states_of(function)):
+        if self.assigner.is_merging and any(spec.windowed for spec in states):
             raise GraphError(
                 f"{type(function).__name__} declares state per window, but {self.assigner!r} merge. Declare it per key."
             )
@@ -182,8 +186,11 @@ class Windowing:
 
         Triggers and evictors may depend on every row, and maps cannot be grouped by.
         """
-        rows, intervals = self.rows, self.assigner.intervals() if type(self.assigner) in _COMBINED else None
-        if intervals is None or type(self.trigger) is not EventTimeTrigger or self.evictor is not None:
+        if type(self.assigner) not in _COMBINED:
+            return None
+        rows = self.rows
+        intervals = self.assigner.intervals()
+        if intervals is None or not fires_at_end(self.trigger) or self.evictor is not None:
             return None
         if self.on_error is not FAIL:
             return None  # A row that fails must be one row.
@@ -203,6 +210,11 @@ class Windowing:
             rows=late,
         )
 
+    def _session_gap_ms(self) -> int | None:
+        if type(self.assigner) is not EventTimeSessionWindows:
+            return None
+        return self.assigner.intervals().gap_ms
+
     def _check_event_time(self) -> None:
         if self.assigner.is_event_time and not isinstance(self.assigner, GlobalWindows):
             check_has_event_time(self.rows, repr(self.assigner))
@@ -214,16 +226,17 @@ class Windowing:
         return Schema((*key, *bounds, *made.fields))
 
 
+def fires_at_end(trigger: Trigger) -> bool:
+    """Whether it is the trigger of event time, and none derived from it, which may do anything."""
+    return type(trigger) is EventTimeTrigger
+
+
 def check_has_event_time(rows: Input, what: str) -> None:
     if rows.event_time is None:
         raise GraphError(
             f"{what} needs rows with an event time. Name the column where the source is declared, "
             "job.source(…, event_time='ts'), or here: stream.assign_timestamps('ts').key_by(…)."
         )
-
-
-def _states_of(function: WindowFunction | None) -> tuple[StateSpec, ...]:
-    return () if function is None else declared_states(function)
 
 
 def _called(function: object) -> WindowFunction | None:

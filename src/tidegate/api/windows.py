@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, Self
+from typing import Self
 
 from tidegate.api.rows import Row
-from tidegate.api.triggers import EventTimeTrigger, NeverTrigger, ProcessingTimeTrigger, Trigger
-from tidegate.api.window import GLOBAL, GlobalWindow, TimeWindow, Window
+from tidegate.api.triggers import EventTimeTrigger, NeverTrigger, ProcessingTimeTrigger
 from tidegate.core.durations import Duration, argument_ms
 from tidegate.core.errors import GraphError
 from tidegate.graph.combine import Panes, SessionParts
+from tidegate.operators.trigger import Trigger
+from tidegate.operators.window import GLOBAL, GlobalWindow, TimeWindow, Window
+from tidegate.operators.window_assigner import WindowAssigner
 
 __all__ = [
     "EventTimeSessionWindows",
@@ -26,29 +27,6 @@ __all__ = [
     "Window",
     "WindowAssigner",
 ]
-
-
-class WindowAssigner(ABC):
-    """Determines which windows a row belongs to. Derive from it for custom windows."""
-
-    is_event_time: ClassVar[bool] = True
-    """Whether these are event-time windows, which the watermark ends; otherwise the clock ends them."""
-    is_merging: ClassVar[bool] = False
-    """Whether windows of one key that touch are merged."""
-    has_fixed_windows: ClassVar[bool] = False
-    """Whether all windows are `TimeWindow`s that depend only on the time of a row."""
-
-    @abstractmethod
-    def assign_windows(self, row: Row, timestamp: int) -> Sequence[Window]:
-        """The windows of a row. `timestamp` is its event time or, for windows of processing time, the clock, in ms."""
-
-    def intervals(self) -> Panes | SessionParts | None:
-        """Return the intervals of event time whose rows can be combined before they are assigned to windows, if there are any."""
-        return None
-
-    @abstractmethod
-    def get_default_trigger(self) -> Trigger:
-        """Return when windows fire unless the job says otherwise."""
 
 
 class _EventTime(WindowAssigner):
@@ -69,12 +47,14 @@ class _Tumbling(WindowAssigner):
     def __init__(self, size_ms: int, offset_ms: int = 0) -> None:
         _check(size_ms > 0, f"windows of {size_ms} ms", "Give a size such as '1 min'.")
         _check(abs(offset_ms) < size_ms, f"an offset of {offset_ms} ms", "It must be shorter than the windows are.")
-        self._size, self._offset = size_ms, offset_ms
+        self._size = size_ms
+        self._offset = offset_ms
 
     @classmethod
     def of(cls, size: Duration, offset: Duration = 0) -> Self:
         """Windows of one size, one after the other: `of("1 h", "15 min")` begin at a quarter past."""
-        return cls(argument_ms("size", size), argument_ms("offset", offset))
+        of = f"{cls.__name__}.of"
+        return cls(argument_ms("size", size, of=of), argument_ms("offset", offset, of=of))
 
     def assign_windows(self, row: Row, timestamp: int) -> Sequence[Window]:
         start = timestamp - (timestamp - self._offset) % self._size
@@ -103,12 +83,17 @@ class _Sliding(WindowAssigner):
             size_ms > 0 and slide_ms > 0, f"windows of {size_ms} ms every {slide_ms} ms", "Give both, as in '1 min'."
         )
         _check(abs(offset_ms) < slide_ms, f"an offset of {offset_ms} ms", "It must be shorter than the slide.")
-        self._size, self._slide, self._offset = size_ms, slide_ms, offset_ms
+        self._size = size_ms
+        self._slide = slide_ms
+        self._offset = offset_ms
 
     @classmethod
     def of(cls, size: Duration, slide: Duration, offset: Duration = 0) -> Self:
         """Windows of one size that begin every `slide`; where that is shorter, a row belongs to several."""
-        return cls(argument_ms("size", size), argument_ms("slide", slide), argument_ms("offset", offset))
+        of = f"{cls.__name__}.of"
+        return cls(
+            argument_ms("size", size, of=of), argument_ms("slide", slide, of=of), argument_ms("offset", offset, of=of)
+        )
 
     def assign_windows(self, row: Row, timestamp: int) -> Sequence[Window]:
         last = timestamp - (timestamp - self._offset) % self._slide
@@ -140,7 +125,7 @@ class _Session(WindowAssigner):
     @classmethod
     def with_gap(cls, gap: Duration) -> Self:
         """Rows of one key that follow one another within `gap` share a window."""
-        return cls(argument_ms("gap", gap))
+        return cls(argument_ms("gap", gap, of=f"{cls.__name__}.with_gap"))
 
     def assign_windows(self, row: Row, timestamp: int) -> Sequence[Window]:
         return (TimeWindow(timestamp, timestamp + self._gap),)

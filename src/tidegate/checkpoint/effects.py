@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from tidegate.connectors.sink import Committable
-from tidegate.core.errors import StorageError, TidegateError
+from tidegate.core.errors import TidegateError
 from tidegate.core.history import History
 from tidegate.storage.errors import ObjectMissing
 from tidegate.storage.port import Nonce, Storage
 
 T = TypeVar("T")
+E = TypeVar("E")
 
 _READERS = 16
 """Concurrent reads of many small objects."""
@@ -128,16 +129,18 @@ def perform(
     commit: Callable[[Commit], None] | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> T:
-    """Run a protocol to its end on real storage.
+    """Run a protocol to its end on real storage."""
+    return run(steps, lambda effect: do(effect, storage, commit, sleep))
 
-    Errors of storage and targets are raised inside it, at the step that caused them.
-    """
+
+def run(steps: Generator[E, Any, T], carry_out: Callable[[E], Any]) -> T:
+    """Run steps to their end. An error in carrying out an effect is raised inside them, at the step that caused it."""
     try:
         effect = next(steps)
         while True:
             try:
-                answer = _do(effect, storage, commit, sleep)
-            except (StorageError, CommitFailed) as error:
+                answer = carry_out(effect)
+            except Exception as error:
                 effect = steps.throw(error)
             else:
                 effect = steps.send(answer)
@@ -165,12 +168,13 @@ def _delete_in_parallel(storage: Storage, paths: Sequence[str]) -> None:
         list(pool.map(storage.delete, [paths[start : start + size] for start in range(0, len(paths), size)]))
 
 
-def _do(  # noqa: C901 one case for each effect
+def do(  # noqa: C901 one case for each effect
     effect: Effect,
     storage: Storage,
-    commit: Callable[[Commit], None] | None,
-    sleep: Callable[[float], None],
+    commit: Callable[[Commit], None] | None = None,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> Any:
+    """Carry out one effect on real storage."""
     match effect:
         case Create(path, data, nonce):
             return storage.create(path, data, nonce)

@@ -157,7 +157,9 @@ def _states(text: str) -> tuple[tuple[str, str], ...]:
         uid, slash, state = each.strip().rpartition("/")
         if each.strip():
             if not (uid and slash and state):
-                raise ValueError(f"must be states such as 'uid/state, uid/state', not {each.strip()!r}")
+                raise ValueError(
+                    f"must be states such as 'uid/state', or fields of one such as 'uid/state:field', not {each.strip()!r}"
+                )
             states.append((uid, state))
     return tuple(states)
 

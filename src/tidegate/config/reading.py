@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from tidegate.config.choices import RestartType
 from tidegate.config.declared import ALL, HANDED_ON, restart
 from tidegate.config.errors import OptionError, OptionNote
+from tidegate.config.file import SERVER_KEYS
 from tidegate.config.option import Option, as_text
 from tidegate.config.rules import conflicts, remarks
 from tidegate.config.without_effect import FAMILIES, WITHOUT_EFFECT, WithoutEffect
@@ -106,6 +107,11 @@ def _unknown(key: str, text: str, handed_on: dict[str, str], notes: list[OptionN
         if key.startswith(family):
             notes.append(OptionNote(key, f"This has no effect on Spark. {reason}"))
             return
-    near = nearest(key, _BY_KEY)
-    meant = f"Did you mean {_BY_KEY[near].key}?" if near else "The known ones are in docs/operations/options.md."
+    near = nearest(key, (*_BY_KEY, *SERVER_KEYS))
+    if key.startswith("spark."):
+        meant = "Settings of Spark are not options of a job: tg.session(name, config={…}), or --conf of spark-submit."
+    elif near is None:
+        meant = "All options are in the documentation, on the page Options (operations/options.md)."
+    else:
+        meant = f"Did you mean {current_key(near)}?"
     problems.append(f"{key} is not an option. {meant}")

@@ -21,33 +21,53 @@ class Checkpointing:
     """How a job is checkpointed; what is left out has its default.
 
     Each field stands for the option of that name below `execution.checkpointing.`, the last three for those below
-    `execution.state-recovery.`.
-    `options` takes any other option by its key, also those of recovery, restarts and state.
+    `execution.state-recovery.`. Durations are texts such as `"10 s"`, timedeltas, or milliseconds.
+
+    Examples:
+        >>> tg.Checkpointing(dir="s3://bucket/checkpoints", interval="10 s", mode="EXACTLY_ONCE")
+        Checkpointing(dir='s3://bucket/checkpoints', interval='10 s', mode='EXACTLY_ONCE')
     """
 
     dir: str | None = None
+    """The directory of checkpoints: one that the driver and all executors reach, or a URL such as `s3://bucket/path`."""
     interval: Duration | None = None
+    """The time from the start of one checkpoint to the next."""
     mode: str | None = None
+    """`EXACTLY_ONCE` commits output with its checkpoint, `AT_LEAST_ONCE` at the end of each epoch. State is exact in both."""
     timeout: Duration | None = None
+    """A checkpoint that takes longer is aborted."""
     min_pause: Duration | None = None
+    """The least time from the end of one checkpoint to the start of the next."""
     max_concurrent: int | None = None
+    """How many checkpoints may be under way at a time."""
     tolerable_failures: int | None = None
+    """How many checkpoints in a row may fail before the job does."""
     retention: str | None = None
+    """What happens to checkpoints when the job is cancelled: `RETAIN_ON_CANCELLATION` or `DELETE_ON_CANCELLATION`."""
     num_retained: int | None = None
+    """How many completed checkpoints are kept."""
     savepoint_dir: str | None = None
+    """The directory of savepoints for which no target is given."""
     incremental: bool | None = None
+    """Whether a checkpoint uploads only files that the last completed one does not have."""
     compression: bool | None = None
+    """Whether full snapshots of the heap backend are compressed."""
     inline_threshold: str | int | None = None
+    """Smaller files of state are stored in the metadata of the checkpoint."""
     unaligned: bool | None = None
+    """End an epoch when a checkpoint is due, and keep unread rows as channel state."""
     aligned_timeout: Duration | None = None
+    """With `unaligned`: how long a checkpoint may stay aligned after it is due."""
     backend: str | None = None
+    """The state backend: `hashmap`, `rocksdb`, or a class of your own as `module.Class`."""
     map_uids: Mapping[str, str] | None = None
-    """Operators and sources that have another uid than in the snapshot that the job starts from: old to new."""
+    """Operators and sources with another uid than in the snapshot that the job starts from: old to new."""
     renamed_fields: Mapping[tuple[str, str], Mapping[str, str]] | None = None
-    """(uid, state) to fields inside its type that have another name than in that snapshot: old to new."""
+    """For (uid, state): fields inside the type of the state with another name than in that snapshot, old to new."""
     drop_state: Sequence[tuple[str, str]] | None = None
-    """(uid, state) of what its operator does not declare any more, and the job starts without. (uid, `state:field`): a field."""
+    """(uid, state) of states in that snapshot that the job does without; (uid, `state:field`) for one field of a state."""
     options: Mapping[str, object] = field(default_factory=dict)
+    """Any other option by its key, also those of recovery, restarts and state. A field wins over its key."""
 
     def __new__(cls, **given: Any) -> Self:
         known = [each.name for each in fields(cls)]
@@ -109,10 +129,17 @@ def _no_such_field(name: str, known: Sequence[str]) -> str:
 
 def _text(name: str, option: Option[Any], value: object) -> str:
     if name in _DURATIONS:
-        return f"{duration_ms(value)} ms"  # type: ignore[arg-type]
+        return f"{duration_ms(value, _least_ms(option))} ms"  # type: ignore[arg-type]
     # As their own text: a list or a map in code has no spelling that all options share.
     return option.kind.show(value) if isinstance(value, Mapping | list | tuple) else as_text(value)
 
+
+def _least_ms(option: Option[Any]) -> int:
+    """Return the shortest duration that the option takes, to the next power of ten: what an error may suggest."""
+    return next(ms for ms in _POWERS if option.check is None or option.check(ms) is None)
+
+
+_POWERS = (1, 10, 100, 1000)
 
 FIELDS: dict[str, Option[Any]] = {
     "dir": c.DIR,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.connectors.sink import Committable, Committer, CommitterContext, SinkWriter, WriterContext, decoded
 from tidegate.core.guarantee import Guarantee
 from tidegate.core.ids import EpochId, Lineage, Slot
-from tidegate.graph.schema import Schema
+from tidegate.schema.schema import Schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,7 +54,7 @@ class _RowCommitter:
         self._seen: dict[tuple[Lineage, Slot], EpochId] = {}
 
     def commit(self, requests: Sequence[Committable]) -> None:
-        from tidegate.graph.columns import rows_of, struct_class
+        from tidegate.schema.columns import rows_of, struct_class
 
         row = struct_class(self._schema.fields)
         by_epoch: dict[EpochId, list[Committable]] = {}
@@ -87,9 +87,11 @@ class DiscardSink:
     guarantee = Guarantee.EXACTLY_ONCE
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
+        """Create the writer that `context` describes."""
         return _DiscardingWriter()
 
     def create_committer(self, context: CommitterContext) -> Committer:
+        """Create the committer that `context` describes."""
         return _RowCommitter(context.schema, lambda rows, epoch: None)
 
     def describe(self) -> str:
@@ -98,16 +100,25 @@ class DiscardSink:
 
 @dataclass(frozen=True)
 class CollectSink:
-    """Keeps every row in `rows`, a list in the driver's memory."""
+    """Keeps every row in `rows`, a list in the driver's memory.
+
+    Examples:
+        >>> out = tg.CollectSink()
+        >>> orders.sink("out", out)
+        >>> out.rows
+        []
+    """
 
     guarantee = Guarantee.AT_LEAST_ONCE
 
     rows: list[Any] = field(default_factory=list, compare=False)
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
+        """Create the writer that `context` describes."""
         return _IpcWriter()
 
     def create_committer(self, context: CommitterContext) -> Committer:
+        """Create the committer that `context` describes."""
         return _RowCommitter(context.schema, lambda rows, epoch: self.rows.extend(rows))
 
     def describe(self) -> str:
@@ -129,9 +140,11 @@ class CallbackSink:
     function: Callable[[list[Any], EpochId], None]
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
+        """Create the writer that `context` describes."""
         return _IpcWriter()
 
     def create_committer(self, context: CommitterContext) -> Committer:
+        """Create the committer that `context` describes."""
         return _RowCommitter(context.schema, self.function)
 
     def describe(self) -> str:
@@ -144,7 +157,12 @@ class CallbackSink:
 
 @dataclass(frozen=True)
 class PrintSink:
-    """Prints each row in the driver, with its column names, up to `limit` rows per epoch."""
+    """Prints rows in the driver, with their column names.
+
+    Args:
+        limit: The most rows of an epoch that are printed.
+        prefix: Printed before each row.
+    """
 
     guarantee = Guarantee.AT_LEAST_ONCE
 
@@ -152,9 +170,11 @@ class PrintSink:
     prefix: str = ""
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
+        """Create the writer that `context` describes."""
         return _IpcWriter()
 
     def create_committer(self, context: CommitterContext) -> Committer:
+        """Create the committer that `context` describes."""
         return _RowCommitter(context.schema, partial(self._print, context.schema.names))
 
     def describe(self) -> str:

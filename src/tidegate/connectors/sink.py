@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 from msgspec import MsgspecError
 
@@ -42,7 +42,7 @@ from tidegate.core.errors import GraphError
 from tidegate.core.guarantee import Guarantee
 from tidegate.core.history import History
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, Uid
-from tidegate.graph.schema import Schema
+from tidegate.schema.schema import Schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Checking",
     "CleansUp",
+    "Closing",
     "CommitInDoubt",
     "CommitOutcome",
     "CommitRefused",
@@ -64,6 +65,7 @@ __all__ = [
     "OutputCleaner",
     "PublishesIn",
     "RetryLater",
+    "RowWriter",
     "Settled",
     "Sink",
     "SinkWriter",
@@ -210,7 +212,7 @@ class SinkWriter(Protocol):
     """Writes the rows of one slot and epoch, in the task. What it writes stays hidden until its committer publishes it."""
 
     def write(self, batch: pa.RecordBatch, /) -> None:
-        """Stage rows that were checked against the sink's schema."""
+        """Stage the rows of `batch`, which were checked against the sink's schema."""
         ...
 
     def prepare_commit(self) -> bytes | None:
@@ -220,6 +222,20 @@ class SinkWriter(Protocol):
     def abort(self) -> None:
         """Clean up after a failed attempt. Removes what can be removed; must not raise."""
         ...
+
+
+@runtime_checkable
+class RowWriter(Protocol):
+    """A writer that takes rows as the function emitted them, unchecked."""
+
+    def write_rows(self, rows: Sequence[Any], /) -> None: ...
+
+
+@runtime_checkable
+class Closing(Protocol):
+    """A committer that holds connections. After `close` it remains usable, and opens new ones."""
+
+    def close(self) -> None: ...
 
 
 def prepared_payload(writer: SinkWriter, uid: str) -> bytes | None:
@@ -241,7 +257,7 @@ class Committer(Protocol):
     """
 
     def commit(self, requests: Sequence[Committable], /) -> Sequence[CommitOutcome] | None:
-        """Publish requests of any number of slots and epochs, each with its marker, in as few transactions as the target
+        """Publish `requests` of any number of slots and epochs, each with its marker, in as few transactions as the target
         allows. They are sorted by (epoch, slot), and none may become visible after one of a later epoch. Requests that a
         marker already covers are skipped.
 
@@ -363,11 +379,11 @@ class Sink(Protocol):
         ...
 
     def create_writer(self, context: WriterContext, /) -> SinkWriter:
-        """Create the writer of one slot and epoch, in the task."""
+        """Create the writer of one slot and epoch, in the task. `context` says which ones, and has the schema."""
         ...
 
     def create_committer(self, context: CommitterContext, /) -> Committer:
-        """Create the object that publishes what writers have written."""
+        """Create the object that commits what writers have written. `context` has the schema, and opens staged data."""
         ...
 
     def describe(self) -> str:

@@ -106,7 +106,7 @@ class WriteAheadCommitter:
     def _rows(self, request: Committable) -> Any:
         import pyarrow as pa
 
-        from tidegate.graph.columns import rows_of, struct_class
+        from tidegate.schema.columns import rows_of, struct_class
 
         schema = self._context.schema
         batches = list(read_batches(request, self._context))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from decimal import Decimal
 from typing import Literal
 
 from tidegate.core.errors import GraphError
@@ -37,11 +38,12 @@ Duration = timedelta | str | Literal[0]
 _DURATIONS = "a duration such as '500 ms', '10 s', '5 min', '1 h' or '1 day'"
 
 
-def duration_ms(value: Duration) -> int:
+def duration_ms(value: Duration, least_ms: int = 1) -> int:
     """Convert a duration that a user wrote in code or on the command line to milliseconds.
 
     Raises ValueError, listing the accepted forms, if it cannot be parsed. A number without a unit is refused: 30 could be
-    meant as seconds, and as milliseconds it would be a very different job.
+    meant as seconds, and as milliseconds it would be a very different job. `least_ms`: the shortest that the caller takes, so
+    that the error suggests nothing shorter.
     """
     if isinstance(value, timedelta):
         return round(value.total_seconds() * 1000)
@@ -52,15 +54,26 @@ def duration_ms(value: Duration) -> int:
         return option_ms(number)
     if float(number) == 0:
         return 0
-    raise ValueError(f"{value!r} has no unit. Write '{number} s' or '{number} ms'")
+    raise ValueError(f"{value!r} has no unit. Write {_with_unit(number, least_ms)}")
 
 
-def argument_ms(name: str, value: Duration) -> int:
-    """The same for an argument of a public method. Raises GraphError, which names the argument."""
+def _with_unit(number: str, least_ms: int) -> str:
+    """Suggest what may have been meant: spellings that are read, and long enough."""
+    plain = format(Decimal(number), "f")  # an exponent is not read
+    suggestions = [
+        text for text in (f"{plain} s", f"{plain} ms") if _FORM.fullmatch(text) and option_ms(text) >= least_ms
+    ]
+    return " or ".join(map(repr, suggestions)) or _DURATIONS
+
+
+def argument_ms(name: str, value: Duration, *, of: str = "", least_ms: int = 1) -> int:
+    """The same for an argument of a public method. Raises GraphError, which names the argument; `of` is the class or method:
+    `TumblingEventTimeWindows.of`.
+    """
     try:
-        return duration_ms(value)
+        return duration_ms(value, least_ms)
     except ValueError as error:
-        raise GraphError(f"{name}={error}.") from None
+        raise GraphError(f"{of}({name}={value!r}): {error}." if of else f"{name}={error}.") from None
 
 
 def option_ms(text: str) -> int:

@@ -36,6 +36,12 @@ def help_of_kind(kind: str) -> tuple[str, ...]:
     return () if kind in ("engine", "driver-lost") else (help_line(kind.upper().replace("-", "_")),)
 
 
+def shown_code(error: TidegateError) -> str:
+    """The code that a person sees: that of the error which the message quotes, such as a server's, or its own."""
+    _, found, quoted = str(error).rpartition(_HELP)
+    return quoted.strip() if found else error.code
+
+
 def with_help(error: TidegateError) -> str:
     """The message, ending with where to read more. A message that quotes that of another error has it already."""
     message = str(error)
@@ -57,6 +63,10 @@ class GraphError(TidegateError):
     code = "GRAPH"
 
 
+ALL_FUNCTIONS = "(all)"
+"""In place of an operator, where the functions of a task cannot be loaded."""
+
+
 class UserCodeError(TidegateError):
     """A user function raised. The message names the operator, the row and the line, and says what to do."""
 
@@ -66,9 +76,12 @@ class UserCodeError(TidegateError):
         self.operator = operator
         self.fatal = fatal
         """Whether the function would raise again after every restart."""
-        super().__init__(
-            f"The function of operator {operator!r} raised {message}" + (f"\n{details}" if details else "")
-        )
+        # Where no function could be loaded, none of them has raised anything.
+        if operator == ALL_FUNCTIONS:
+            start = message[:1].upper() + message[1:]
+        else:
+            start = f"The function of operator {operator!r} raised {message}"
+        super().__init__(start + (f"\n{details}" if details else ""))
 
 
 class EpochFailed(TidegateError):
@@ -165,6 +178,10 @@ class WrongValue(StateError):
     """A value does not fit the declared type of its state."""
 
     code = "WRONG_VALUE"
+    key: object = None
+    """The key whose value does not fit, if it is known: values are encoded long after the row that wrote them."""
+    writes: tuple[tuple[str, int, str, str], ...] = ()
+    """Where the function writes this state: file, line, method, text. One of these lines has written the value."""
 
 
 class StateUnbound(StateError):

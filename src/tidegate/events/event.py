@@ -83,6 +83,7 @@ class JobEvent:
 
     NAME: ClassVar[str] = "JobEvent"
     job: str
+    """The name of the job."""
     at_ms: int
     """When, in milliseconds since 1970-01-01 UTC. Flink's `observedTs`."""
 
@@ -103,17 +104,27 @@ class EpochEvent(JobEvent):
     epoch: str
     """Term and number: `1.41`."""
     started_ms: int
+    """When it started, in milliseconds since 1970-01-01 UTC."""
     duration_ms: int
+    """From its start until it was accepted."""
     plan_ms: int
+    """The part of that in which Spark planned it."""
     run_ms: int
+    """The part of that in which its tasks ran."""
     rows_in: int
+    """The rows that it read from all sources."""
     tries: int
+    """How often it was tried."""
     watermark_ms: int | None = None
+    """The watermark at its end; None without event time."""
     late_rows_dropped: int = 0
+    """Rows that windows and joins dropped because they were too late."""
     operators: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Rows in and out by operator."""
     levels: tuple[LevelTime, ...] = ()
+    """The time of each level of tasks."""
     spans: tuple[SpanTime, ...] = ()
+    """What `ctx.span` measured."""
 
     def attributes(self) -> Mapping[str, Attribute]:
         known: dict[str, Attribute] = {} if self.watermark_ms is None else {"watermark": self.watermark_ms}
@@ -139,6 +150,7 @@ class CheckpointEvent(JobEvent):
 
     NAME: ClassVar[str] = "CheckpointEvent"
     checkpoint_id: int
+    """The number in the name of the checkpoint: `chk-41`."""
     checkpoint_type: str
     """As in Flink: `Checkpoint`, `Full Checkpoint`, `Savepoint`, `Terminate Savepoint`."""
     status: str
@@ -146,15 +158,23 @@ class CheckpointEvent(JobEvent):
     epoch: str
     """The epoch that it holds."""
     triggered_ms: int
+    """When it was triggered, in milliseconds since 1970-01-01 UTC."""
     duration_ms: int
+    """From the trigger until it completed or failed."""
     checkpointed_size_bytes: int
+    """What it uploaded."""
     full_size_bytes: int
+    """All state that it holds, with files of earlier checkpoints."""
     last_ack_ms: int | None = None
+    """When the last task acknowledged it, in milliseconds since 1970-01-01 UTC."""
     path: str | None = None
+    """Where it is, once it has completed."""
     failure_reason: str | None = None
     """The name of one of Flink's `CheckpointFailureReason`s."""
     failure_message: str | None = None
+    """The error, if it failed."""
     tasks: tuple[TaskCheckpoint, ...] = ()
+    """The part of each task."""
 
     @property
     def completed(self) -> bool:
@@ -237,7 +257,9 @@ class JobFailureEvent(JobEvent):
     """`user-code`, `state-lost`, `engine`, or the code of the error in lower case; `driver-lost` if the driver before this one
     died."""
     message: str
+    """The error."""
     can_restart: bool
+    """Whether the restart strategy starts the job again."""
     checkpoint_id: int | None = None
     """The checkpoint that the job returns to; None: it starts over, or ends."""
     delay_ms: int = 0
@@ -271,7 +293,9 @@ class RescaleEvent(JobEvent):
 
     NAME: ClassVar[str] = "RescaleEvent"
     old_parallelism: int
+    """That of the snapshot."""
     new_parallelism: int
+    """That of the job now."""
 
     def attributes(self) -> Mapping[str, Attribute]:
         return {"oldParallelism": self.old_parallelism, "newParallelism": self.new_parallelism}
@@ -286,10 +310,15 @@ class JobInitializationEvent(JobEvent):
 
     NAME: ClassVar[str] = "JobInitializationEvent"
     started_ms: int
+    """When it began, in milliseconds since 1970-01-01 UTC."""
     duration_ms: int
+    """Until all tasks were ready."""
     checkpoint_id: int | None = None
+    """The checkpoint that was restored; None if there was none."""
     full_size_bytes: int = 0
+    """The size of its state."""
     tasks: tuple[RestoredTask, ...] = ()
+    """The part of each task."""
 
     def attributes(self) -> Mapping[str, Attribute]:
         known = {} if self.checkpoint_id is None else {"checkpointId": self.checkpoint_id}

@@ -14,7 +14,7 @@ from tidegate.events.event import (
 
 
 class JobListener:
-    """Is told what happens to a job: `job.run(listeners=[MyListener()])`. Override the methods you need.
+    """Is notified of what happens to a job: `job.run(listeners=[MyListener()])`. Override the methods you need.
 
     A listener has a thread of its own, which calls one method at a time, in the order of the events. Neither an error nor a
     delay in a method reaches the job: errors are logged, and events that arrive while 1,000 are waiting are dropped, counted
@@ -22,22 +22,22 @@ class JobListener:
     """
 
     def on_epoch(self, event: EpochEvent, /) -> None:
-        """An epoch was accepted."""
+        """An epoch was accepted. `event` has its rows and times."""
 
     def on_checkpoint(self, event: CheckpointEvent, /) -> None:
-        """A checkpoint or savepoint has completed or failed."""
+        """A checkpoint or savepoint has completed or failed. `event` has its size and duration, or the reason."""
 
     def on_status_change(self, event: JobStatusChangeEvent, /) -> None:
-        """The job has another status."""
+        """The job has another status: `event.new_status`."""
 
     def on_failure(self, event: JobFailureEvent, /) -> None:
-        """A failure ended an attempt of the job, or the job."""
+        """A failure ended an attempt of the job, or the job. `event` has the cause, and whether the job restarts."""
 
     def on_rescale(self, event: RescaleEvent, /) -> None:
-        """The job runs with another parallelism than the snapshot it was restored from."""
+        """The job runs with another parallelism than the snapshot it was restored from. `event` has both."""
 
     def on_initialization(self, event: JobInitializationEvent, /) -> None:
-        """All tasks are ready, with their state restored."""
+        """All tasks are ready, with their state restored. `event` says how long that took."""
 
     def close(self) -> None:
         """The job has ended. Called once, after the last event."""

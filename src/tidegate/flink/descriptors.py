@@ -29,7 +29,7 @@ from tidegate.graph.validate import check_name
 
 
 class StateDescriptor(ABC):
-    """What a function says about a state when it asks for it."""
+    """The description of a state, which a function passes to its runtime context."""
 
     def __init__(self, name: str, *types: TypeInformation) -> None:
         self.name = check_name(name, "state name")
@@ -38,9 +38,11 @@ class StateDescriptor(ABC):
         self._ttl: StateTtlConfig | None = None
 
     def get_name(self) -> str:
+        """Return the name of the state."""
         return self.name
 
     def enable_time_to_live(self, ttl_config: StateTtlConfig) -> None:
+        """Let entries of the state expire, as `ttl_config` says."""
         self._ttl = ttl_config
 
     def spec(self) -> StateSpec:
@@ -51,10 +53,22 @@ class StateDescriptor(ABC):
 
     @abstractmethod
     def view(self, accessor: Any) -> Any:
-        """The state as the function uses it."""
+        """Return the state behind `accessor` as the function uses it."""
 
 
 class ValueStateDescriptor(StateDescriptor):
+    """Describes a `ValueState`.
+
+    Args:
+        name: The permanent name of the state.
+        value_type_info: The type of the value, such as `Types.FLOAT()`.
+
+    Examples:
+        >>> from tidegate.flink import Types, ValueStateDescriptor
+        >>> ValueStateDescriptor("total", Types.FLOAT()).get_name()
+        'total'
+    """
+
     def __init__(self, name: str, value_type_info: TypeInformation) -> None:
         super().__init__(name, value_type_info)
         self._type = value_type_info
@@ -67,6 +81,13 @@ class ValueStateDescriptor(StateDescriptor):
 
 
 class ListStateDescriptor(StateDescriptor):
+    """Describes a `ListState`.
+
+    Args:
+        name: The permanent name of the state.
+        elem_type_info: The type of the elements, such as `Types.STRING()`.
+    """
+
     def __init__(self, name: str, elem_type_info: TypeInformation) -> None:
         super().__init__(name, elem_type_info)
         self._element = elem_type_info
@@ -79,7 +100,13 @@ class ListStateDescriptor(StateDescriptor):
 
 
 class MapStateDescriptor(StateDescriptor):
-    """Also describes broadcast state, if it is passed to `stream.broadcast(descriptor)`."""
+    """Describes a `MapState`, and broadcast state, if it is passed to `stream.broadcast(descriptor)`.
+
+    Args:
+        name: The permanent name of the state.
+        key_type_info: The type of the keys within the map.
+        value_type_info: The type of the values.
+    """
 
     def __init__(self, name: str, key_type_info: TypeInformation, value_type_info: TypeInformation) -> None:
         super().__init__(name, key_type_info, value_type_info)
@@ -97,6 +124,14 @@ class MapStateDescriptor(StateDescriptor):
 
 
 class ReducingStateDescriptor(StateDescriptor):
+    """Describes a `ReducingState`.
+
+    Args:
+        name: The permanent name of the state.
+        reduce_function: A `ReduceFunction`, or a callable of two values.
+        type_info: The type of the value.
+    """
+
     def __init__(self, name: str, reduce_function: object, type_info: TypeInformation) -> None:
         super().__init__(name, type_info)
         self._type = type_info
@@ -115,6 +150,14 @@ class ReducingStateDescriptor(StateDescriptor):
 
 
 class AggregatingStateDescriptor(StateDescriptor):
+    """Describes an `AggregatingState`.
+
+    Args:
+        name: The permanent name of the state.
+        agg_function: An `AggregateFunction`.
+        state_type_info: The type of its accumulator.
+    """
+
     def __init__(self, name: str, agg_function: object, state_type_info: TypeInformation) -> None:
         super().__init__(name, state_type_info)
         self._accumulator = state_type_info

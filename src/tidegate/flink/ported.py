@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from tidegate.api.states import declared_states
 from tidegate.api.window_function import ProcessWindowFunction
@@ -12,8 +13,14 @@ from tidegate.flink.descriptors import MapStateDescriptor, StateDescriptor
 from tidegate.flink.output_tag import OutputTag
 from tidegate.flink.row import Row
 from tidegate.flink.runtime_context import TaskContext
-from tidegate.graph.listening import pass_hooks_on
+from tidegate.graph.listening import NotifiesFunction
 from tidegate.graph.states import TIMERS, StateSpec
+from tidegate.operators.port import AttachedOperator, RowCall, StatefulOperator
+from tidegate.operators.window_function import TakesStates
+
+if TYPE_CHECKING:
+    from tidegate.state.accessors.keyed_states import KeyedStates
+    from tidegate.state.accessors.operator_states import OperatorStates
 
 _ROWS = (tuple, list, dict)
 
@@ -41,40 +48,71 @@ def emitted(result: Iterable[Any] | None, ctx: Any) -> list[Any]:
     return rows
 
 
-class PortedFunctionState:
+class PortedFunctionState(NotifiesFunction):
     """A user's function, and the states it asked for."""
 
     def __init__(self, function: Any, descriptors: Mapping[str, StateDescriptor]) -> None:
         self.user_function = function
         """What the user wrote; shown by `explain`."""
         self.descriptors = descriptors
-        self._own = declared_states(function)
+        self.own = declared_states(function)
         """States declared on the class, with tidegate's names."""
-        both = [spec.name for spec in self._own if spec.name in descriptors]
+        both = [spec.name for spec in self.own if spec.name in descriptors]
         if both:
             raise GraphError(f"{type(function).__name__} has two states of the name {both[0]!r}. Rename one of them.")
-        self._accessors: Mapping[str, Any] = {}
-        pass_hooks_on(function, self)
+
+    @property
+    def notified(self) -> object:
+        return self.user_function
 
     def asked_states(self) -> tuple[StateSpec, ...]:
-        return (*self._own, *(descriptor.spec() for descriptor in self.descriptors.values()))
+        return (*self.own, *(descriptor.spec() for descriptor in self.descriptors.values()))
 
-    def attach_states(self, states: Any) -> None:
-        """Called by the runtime with all states of the operator, before `open`."""
+    def open_with(self, ctx: Any, accessors: Mapping[str, Any]) -> None:
+        """Open the function, which asks for its states there."""
+        function = self.user_function
+        function.open(TaskContext(type(function).__name__, ctx, self.descriptors, accessors))
+        for spec in self.own:
+            if spec.keyed:
+                setattr(function, spec.name, accessors[spec.name])
+
+
+class PortedOperator(PortedFunctionState, StatefulOperator):
+    """A function over keyed rows, as it is declared."""
+
+    def __init__(self, function: Any, descriptors: Mapping[str, StateDescriptor], has_timers: bool) -> None:
+        super().__init__(function, descriptors)
+        self._has_timers = has_timers
+
+    def states(self) -> tuple[StateSpec, ...]:
+        return (*self.asked_states(), *((TIMERS,) if self._has_timers else ()))
+
+
+class AttachedPorted(AttachedOperator):
+    """A function over keyed rows, with its states."""
+
+    def __init__(self, operator: PortedOperator, states: KeyedStates) -> None:
+        self._operator = operator
         self._accessors = states.accessors
+        self._function = operator.user_function
 
     def open(self, ctx: Any) -> None:
-        function = self.user_function
-        function.open(TaskContext(type(function).__name__, ctx, self.descriptors, self._accessors))
-        for spec in self._own:
-            if spec.keyed:
-                setattr(function, spec.name, self._accessors[spec.name])
+        self._operator.open_with(ctx, self._accessors)
 
     def close(self) -> None:
-        self.user_function.close()
+        self._function.close()
+
+    def timer_call(self) -> RowCall:
+        return self._on_timer
+
+    @abstractmethod
+    def row_calls(self, inputs: int) -> Sequence[RowCall]: ...
+
+    def _on_timer(self, timestamp: int, ctx: Any) -> list[Any]:
+        return emitted(self._function.on_timer(timestamp, ctx), ctx)
 
 
-class PortedProcess(PortedFunctionState):
+class PortedProcess(PortedOperator):
     """A function of one keyed stream. `call` returns what the function emits for a row."""
 
     def __init__(
@@ -84,38 +122,41 @@ class PortedProcess(PortedFunctionState):
         has_timers: bool,
         call: Callable[[Any, Any, Any], Iterable[Any] | None],
     ) -> None:
-        super().__init__(function, descriptors)
-        self._has_timers = has_timers
-        self._call = call
+        super().__init__(function, descriptors, has_timers)
+        self.call = call
 
-    def states(self) -> tuple[StateSpec, ...]:
-        return (*self.asked_states(), *((TIMERS,) if self._has_timers else ()))
-
-    def process_element(self, row: Any, ctx: Any) -> list[Any]:
-        return emitted(self._call(self.user_function, row, ctx), ctx)
-
-    def on_timer(self, timestamp: int, ctx: Any) -> list[Any]:
-        return emitted(self.user_function.on_timer(timestamp, ctx), ctx)
+    def attach(self, states: KeyedStates) -> AttachedOperator:
+        return _AttachedProcess(self, states)
 
 
-class PortedCoProcess(PortedFunctionState):
+class _AttachedProcess(AttachedPorted):
+    def __init__(self, operator: PortedProcess, states: KeyedStates) -> None:
+        super().__init__(operator, states)
+        self._call = operator.call
+
+    def row_calls(self, inputs: int) -> Sequence[RowCall]:
+        return (self._process,)
+
+    def _process(self, row: Any, ctx: Any) -> list[Any]:
+        return emitted(self._call(self._function, row, ctx), ctx)
+
+
+class PortedCoProcess(PortedOperator):
     """A function of two keyed streams."""
 
-    def __init__(self, function: Any, descriptors: Mapping[str, StateDescriptor], has_timers: bool) -> None:
-        super().__init__(function, descriptors)
-        self._has_timers = has_timers
+    def attach(self, states: KeyedStates) -> AttachedOperator:
+        return _AttachedCoProcess(self, states)
 
-    def states(self) -> tuple[StateSpec, ...]:
-        return (*self.asked_states(), *((TIMERS,) if self._has_timers else ()))
 
-    def process_element1(self, row: Any, ctx: Any) -> list[Any]:
-        return emitted(self.user_function.process_element1(row, ctx), ctx)
+class _AttachedCoProcess(AttachedPorted):
+    def row_calls(self, inputs: int) -> Sequence[RowCall]:
+        return self._process_first, self._process_second
 
-    def process_element2(self, row: Any, ctx: Any) -> list[Any]:
-        return emitted(self.user_function.process_element2(row, ctx), ctx)
+    def _process_first(self, row: Any, ctx: Any) -> list[Any]:
+        return emitted(self._function.process_element1(row, ctx), ctx)
 
-    def on_timer(self, timestamp: int, ctx: Any) -> list[Any]:
-        return emitted(self.user_function.on_timer(timestamp, ctx), ctx)
+    def _process_second(self, row: Any, ctx: Any) -> list[Any]:
+        return emitted(self._function.process_element2(row, ctx), ctx)
 
 
 class BroadcastStates:
@@ -139,7 +180,7 @@ class BroadcastStates:
         return getattr(self._ctx, name)
 
 
-class PortedBroadcast(PortedFunctionState):
+class PortedBroadcast(PortedOperator):
     """A function of a keyed and a broadcast stream."""
 
     def __init__(
@@ -149,35 +190,50 @@ class PortedBroadcast(PortedFunctionState):
         has_timers: bool,
         broadcast: Mapping[str, MapStateDescriptor],
     ) -> None:
-        super().__init__(function, descriptors)
-        self._has_timers = has_timers
-        self._broadcast = broadcast
-        self._shared: dict[str, Any] = {}
+        super().__init__(function, descriptors, has_timers)
+        self.broadcast = broadcast
 
     def states(self) -> tuple[StateSpec, ...]:
-        shared = (descriptor.broadcast_spec() for descriptor in self._broadcast.values())
+        shared = (descriptor.broadcast_spec() for descriptor in self.broadcast.values())
         return (*self.asked_states(), *shared, *((TIMERS,) if self._has_timers else ()))
 
-    def attach_operator_states(self, states: Mapping[str, Any]) -> None:
-        """Called by the runtime with the states that do not belong to a key."""
+    def attach(self, states: KeyedStates) -> AttachedOperator:
+        return _AttachedBroadcast(self, states)
+
+
+class _AttachedBroadcast(AttachedPorted):
+    def __init__(self, operator: PortedBroadcast, states: KeyedStates) -> None:
+        super().__init__(operator, states)
+        self._broadcast = operator.broadcast
+        self._own = operator.own
+        self._shared: dict[str, Any] = {}
+
+    def attach_operator_states(self, states: OperatorStates) -> None:
+        known = states.all
         self._shared = {
-            name: self._broadcast[name].view(state) for name, state in states.items() if name in self._broadcast
+            name: self._broadcast[name].view(state) for name, state in known.items() if name in self._broadcast
         }
         for spec in self._own:
             if not spec.keyed:
-                setattr(self.user_function, spec.name, states[spec.name])
+                setattr(self._function, spec.name, known[spec.name])
 
-    def process_element(self, row: Any, ctx: Any) -> list[Any]:
-        return emitted(self.user_function.process_element(row, BroadcastStates(ctx, self._shared)), ctx)
+    def row_calls(self, inputs: int) -> Sequence[RowCall]:
+        return (self._process,)
 
-    def process_broadcast_element(self, row: Any, ctx: Any) -> list[Any]:
-        return emitted(self.user_function.process_broadcast_element(row, BroadcastStates(ctx, self._shared)), ctx)
+    def broadcast_call(self) -> RowCall:
+        return self._process_broadcast
 
-    def on_timer(self, timestamp: int, ctx: Any) -> list[Any]:
-        return emitted(self.user_function.on_timer(timestamp, BroadcastStates(ctx, self._shared)), ctx)
+    def _process(self, row: Any, ctx: Any) -> list[Any]:
+        return emitted(self._function.process_element(row, BroadcastStates(ctx, self._shared)), ctx)
+
+    def _process_broadcast(self, row: Any, ctx: Any) -> list[Any]:
+        return emitted(self._function.process_broadcast_element(row, BroadcastStates(ctx, self._shared)), ctx)
+
+    def _on_timer(self, timestamp: int, ctx: Any) -> list[Any]:
+        return emitted(self._function.on_timer(timestamp, BroadcastStates(ctx, self._shared)), ctx)
 
 
-class PortedWindow(PortedFunctionState, ProcessWindowFunction[Any, Any, Any]):
+class PortedWindow(PortedFunctionState, ProcessWindowFunction[Any, Any, Any], TakesStates):
     """A function of windows. `call` returns what it emits for one."""
 
     def __init__(
@@ -188,6 +244,16 @@ class PortedWindow(PortedFunctionState, ProcessWindowFunction[Any, Any, Any]):
     ) -> None:
         super().__init__(function, descriptors)
         self._call = call
+        self._accessors: Mapping[str, Any] = {}
+
+    def attach_states(self, states: KeyedStates) -> None:
+        self._accessors = states.accessors
+
+    def open(self, ctx: Any) -> None:
+        self.open_with(ctx, self._accessors)
+
+    def close(self) -> None:
+        self.user_function.close()
 
     def process(self, key: Any, context: Any, elements: Iterable[Any]) -> list[Any]:
         return emitted(self._call(self.user_function, key, context, elements), context)
@@ -203,6 +269,12 @@ class PortedTransform(PortedFunctionState):
 
     def __init__(self, function: Any) -> None:
         super().__init__(function, {})
+
+    def open(self, ctx: Any) -> None:
+        self.open_with(ctx, {})
+
+    def close(self) -> None:
+        self.user_function.close()
 
     def map(self, row: Any) -> Any:
         return as_row(self.user_function.map(row))

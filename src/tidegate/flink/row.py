@@ -7,9 +7,22 @@ from typing import Any
 
 
 class Row:
-    """`Row("ann", 5)` by position, `Row(user="ann", n=5)` by name. `Person = Row("name", "age")` makes rows: `Person("Ann", 11)`.
+    """A row with values by position, or with fields by name. A row of names makes rows: `Person = Row("name", "age")`.
 
     Emitted rows with names go to the columns of these names, the others to the columns in their order.
+
+    Args:
+        values: The values, in the order of the columns; or names, for a row that is called to make rows.
+        fields: The values by name, instead of `values`.
+
+    Examples:
+        >>> from tidegate.flink import Row
+        >>> Row("ann", 5)
+        <Row('ann', 5)>
+        >>> Row(user="ann", n=5)
+        Row(user='ann', n=5)
+        >>> Row("user", "n")("ann", 5).n
+        5
     """
 
     __slots__ = ("_names", "_values")
@@ -25,16 +38,27 @@ class Row:
 
     @classmethod
     def of(cls, values: Sequence[Any], names: Sequence[str] | None) -> Row:
-        """A row of these values, with names if there are any."""
+        """Make a row.
+
+        Args:
+            values: The values, in the order of the columns.
+            names: Their names, or None.
+        """
         row = cls(*values)
         if names is not None:
             row.set_field_names(names)
         return row
 
     def set_field_names(self, field_names: Sequence[str]) -> None:
+        """Give the values names: `field_names`, in the order of the values."""
         object.__setattr__(self, "_names", tuple(field_names))
 
     def as_dict(self, recursive: bool = False) -> dict[str, Any]:
+        """Return the fields of a row with names as a dict.
+
+        Args:
+            recursive: Convert rows within the row as well.
+        """
         if self._names is None:
             raise TypeError("A Row without names cannot become a dict.")
         values = [_as_dicts(value) for value in self._values] if recursive else self._values

@@ -32,18 +32,23 @@ class FlinkRuntimeContext(ABC):
     def _state(self, descriptor: StateDescriptor) -> Any: ...
 
     def get_state(self, state_descriptor: ValueStateDescriptor) -> Any:
+        """Return the value state that `state_descriptor` describes."""
         return self._checked(state_descriptor, ValueStateDescriptor)
 
     def get_list_state(self, state_descriptor: ListStateDescriptor) -> Any:
+        """Return the list state that `state_descriptor` describes."""
         return self._checked(state_descriptor, ListStateDescriptor)
 
     def get_map_state(self, state_descriptor: MapStateDescriptor) -> Any:
+        """Return the map state that `state_descriptor` describes."""
         return self._checked(state_descriptor, MapStateDescriptor)
 
     def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> Any:
+        """Return the reducing state that `state_descriptor` describes."""
         return self._checked(state_descriptor, ReducingStateDescriptor)
 
     def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> Any:
+        """Return the aggregating state that `state_descriptor` describes."""
         return self._checked(state_descriptor, AggregatingStateDescriptor)
 
     def _checked(self, descriptor: object, wanted: type[StateDescriptor]) -> Any:
@@ -73,6 +78,7 @@ class FlinkRuntimeContext(ABC):
         )
 
     def get_job_parameter(self, key: str, default_value: str | None = None) -> NoReturn:
+        """Always raises: tidegate has no job parameters, so there is no `key` to read, nor a `default_value`."""
         raise GraphError(
             f"{self._function} asks for the job parameter {key!r}, but jobs have none. Pass it to the function's constructor."
         )

@@ -90,14 +90,17 @@ class Types:
 
     @staticmethod
     def TUPLE(field_types: Sequence[TypeInformation]) -> TypeInformation:
+        """A tuple with fields of the types `field_types`."""
         return _fields(_checked("TUPLE", field_types), tuple, tuple)
 
     @staticmethod
     def ROW(field_types: Sequence[TypeInformation]) -> TypeInformation:
+        """A row with fields of the types `field_types`, in this order."""
         return _row(_checked("ROW", field_types), None)
 
     @staticmethod
     def ROW_NAMED(field_names: Sequence[str], field_types: Sequence[TypeInformation]) -> TypeInformation:
+        """A row with fields of the types `field_types`, under the names `field_names`."""
         types = _checked("ROW_NAMED", field_types)
         if len(field_names) != len(types):
             raise GraphError(f"Types.ROW_NAMED has {len(field_names)} names and {len(types)} types.")
@@ -105,6 +108,7 @@ class Types:
 
     @staticmethod
     def LIST(element_type_info: TypeInformation) -> TypeInformation:
+        """A list of elements of the type `element_type_info`."""
         (element,) = _checked("LIST", [element_type_info])
         to, back = element.to_stored, element.from_stored
         return TypeInformation(
@@ -117,6 +121,7 @@ class Types:
 
     @staticmethod
     def MAP(key_type_info: TypeInformation, value_type_info: TypeInformation) -> TypeInformation:
+        """A dict with keys of the type `key_type_info` and values of the type `value_type_info`."""
         key, value = _checked("MAP", [key_type_info, value_type_info])
         stored = dict[key.stored, value.stored]  # type: ignore[name-defined]
         if key.to_stored is None and value.to_stored is None:

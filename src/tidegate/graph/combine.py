@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from math import gcd
 
 from tidegate.core.times import MIN_WATERMARK
-from tidegate.graph.datatype import DataType, Field
-from tidegate.graph.schema import Schema
+from tidegate.schema.datatype import DataType, Field
+from tidegate.schema.schema import Schema
 
 PANE, SPAN, ROWS, TIME, LATE = "_pane", "_span", "_rows", "_time", "_late"
 _ALONE, _PART = "_alone", "_part"

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from tidegate.graph.combine import Combine
 from tidegate.graph.model import Graph, Node, NodeId, Process, SinkNode, Source, StreamRef, Transform
-from tidegate.graph.schema import Schema
+from tidegate.schema.schema import Schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from abc import ABC, abstractmethod
 
+from tidegate.core.hooks import hook
 from tidegate.graph.levels import Plan
 from tidegate.graph.model import Graph, Node, Process, Transform
 
 COMPLETE, ABORTED = "notify_checkpoint_complete", "notify_checkpoint_aborted"
+
+
+class NotifiesFunction(ABC):
+    """An operator that calls a function of a user, which is told of checkpoints in its place."""
+
+    @property
+    @abstractmethod
+    def notified(self) -> object:
+        """The function, or None."""
+
+
+def notified_by(function: object) -> object:
+    """Return what is told of checkpoints where a node has this function."""
+    return function.notified if isinstance(function, NotifiesFunction) else function
 
 
 def listening_levels(graph: Graph, plan: Plan) -> frozenset[int]:
@@ -15,19 +30,13 @@ def listening_levels(graph: Graph, plan: Plan) -> frozenset[int]:
     return frozenset(plan.level_of(node.id) for node in graph.nodes if _listens(node))
 
 
-def pass_hooks_on(function: Any, operator: Any) -> None:
-    """Give an operator that calls a function the hooks that the function has."""
-    for hook in (COMPLETE, ABORTED):
-        if callable(getattr(function, hook, None)):
-            setattr(operator, hook, getattr(function, hook))
-
-
 def _listens(node: Node) -> bool:
     if isinstance(node, Transform):
         # A plain callable is not opened either.
-        return hasattr(node.function, node.kind) and _has_hook(node.function)
-    return isinstance(node, Process) and _has_hook(node.function)
+        return hook(node.function, node.kind) is not None and _hears(node.function)
+    return isinstance(node, Process) and _hears(node.function)
 
 
-def _has_hook(function: Any) -> bool:
-    return any(callable(getattr(function, hook, None)) for hook in (COMPLETE, ABORTED))
+def _hears(function: object) -> bool:
+    notified = notified_by(function)
+    return any(hook(notified, name) is not None for name in (COMPLETE, ABORTED))

@@ -15,8 +15,8 @@ from tidegate.core.ids import Uid
 from tidegate.graph.async_calls import AsyncCalls
 from tidegate.graph.combine import Combine
 from tidegate.graph.on_error import FAIL, OnError
-from tidegate.graph.schema import Schema
 from tidegate.graph.states import StateSpec
+from tidegate.schema.schema import Schema
 
 NodeId = NewType("NodeId", int)
 """Index of a node in its graph, in the order of declaration. Meaningless outside one run."""
@@ -127,7 +127,7 @@ class Process:
     batches: bool = False
     """Whether the function takes whole batches."""
     combine: Combine | None = None
-    """How rows can be combined before the shuffle; the function then also has `process_combined`."""
+    """How rows can be combined before the shuffle; its operator then takes combined rows, too."""
 
     @property
     def name(self) -> str:

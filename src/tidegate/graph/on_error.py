@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tidegate.core.errors import GraphError
-from tidegate.graph.schema import Schema
+from tidegate.schema.schema import Schema
 
 DEAD_LETTER_COLUMNS = (
     "operator string, key string, row string, error string, traceback string, epoch string, position string"
@@ -54,5 +54,14 @@ FAIL = OnError()
 
 
 def dead_letter(tag: str = "dead-letter") -> OnError:
-    """`on_error=dead_letter("bad-orders")`: failed rows go to the side output of that name, with the error."""
+    """Send failed rows to a side output, with the error: `on_error=dead_letter("bad-orders")`.
+
+    Args:
+        tag: The tag of the side output. Its rows have the operator, the key, the row as JSON, the error and its traceback.
+
+    Examples:
+        >>> schema = "user string, total double"
+        >>> totals = orders.key_by("user").process("totals", Totals(), schema=schema, on_error=tg.dead_letter("bad-orders"))
+        >>> totals.side_output("bad-orders").sink("dlq", tg.FileSink("dlq/"))
+    """
     return OnError(ErrorAction.DEAD_LETTER, tag)

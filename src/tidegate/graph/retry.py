@@ -37,7 +37,7 @@ class RetryStrategy(ABC):
 
     @abstractmethod
     def delay_ms(self, tries: int) -> int:
-        """How long to wait after so many tries, before the next."""
+        """Return how long to wait after so many `tries`, before the next."""
 
     def again_after_error(self, error: Exception, tries: int) -> bool:
         if tries > self.max_attempts:
@@ -52,13 +52,20 @@ class RetryStrategy(ABC):
 
 @dataclass(frozen=True)
 class FixedDelayRetry(RetryStrategy):
-    """`FixedDelayRetry(3, "100 ms")`: up to three more tries, each 100 ms after the one before has failed."""
+    """Try again after a fixed delay: `FixedDelayRetry(3, "100 ms")`.
+
+    Args:
+        max_attempts: How many more tries a row gets after its first one.
+        delay: How long to wait after a try has failed.
+        if_exception: Which exceptions are worth another try: a class, a tuple of them, or a predicate. By default, all.
+        if_result: A predicate: whether to try again after this result of `async_invoke`. By default, never.
+    """
 
     delay: Duration
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _positive_ms("delay", self.delay)
+        _positive_ms("delay", self.delay, "FixedDelayRetry")
 
     def delay_ms(self, tries: int) -> int:
         return duration_ms(self.delay)
@@ -66,7 +73,16 @@ class FixedDelayRetry(RetryStrategy):
 
 @dataclass(frozen=True)
 class ExponentialBackoffDelayRetry(RetryStrategy):
-    """`ExponentialBackoffDelayRetry(5, "100 ms", "5 s")`: the delay grows by `multiplier` with every try, up to `max_delay`."""
+    """Try again after growing delays: `ExponentialBackoffDelayRetry(5, "100 ms", "5 s")`.
+
+    Args:
+        max_attempts: How many more tries a row gets after its first one.
+        initial_delay: How long to wait after the first try.
+        max_delay: The longest delay.
+        multiplier: The factor by which the delay grows with every try.
+        if_exception: Which exceptions are worth another try: a class, a tuple of them, or a predicate. By default, all.
+        if_result: A predicate: whether to try again after this result of `async_invoke`. By default, never.
+    """
 
     initial_delay: Duration
     max_delay: Duration
@@ -76,8 +92,11 @@ class ExponentialBackoffDelayRetry(RetryStrategy):
         super().__post_init__()
         if self.multiplier < 1:
             raise GraphError(f"multiplier={self.multiplier!r} would make the delays shorter. Use at least 1.")
-        if _positive_ms("max_delay", self.max_delay) < _positive_ms("initial_delay", self.initial_delay):
+        if self._ms("max_delay") < self._ms("initial_delay"):
             raise GraphError(f"max_delay={self.max_delay!r} is shorter than initial_delay={self.initial_delay!r}.")
+
+    def _ms(self, name: str) -> int:
+        return _positive_ms(name, getattr(self, name), "ExponentialBackoffDelayRetry")
 
     def delay_ms(self, tries: int) -> int:
         delay: float = duration_ms(self.initial_delay)
@@ -89,8 +108,8 @@ class ExponentialBackoffDelayRetry(RetryStrategy):
         return round(min(delay, most_ms))
 
 
-def _positive_ms(name: str, value: Duration) -> int:
-    ms = argument_ms(name, value)
+def _positive_ms(name: str, value: Duration, of: str) -> int:
+    ms = argument_ms(name, value, of=of)
     if ms < 1:
         raise GraphError(f"{name}={value!r} is not positive. Give at least 1 ms.")
     return ms

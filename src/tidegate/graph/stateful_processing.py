@@ -11,10 +11,10 @@ from enum import StrEnum
 from typing import Any
 
 from tidegate.core.times import TimeDomain
-from tidegate.graph.row_types import named_fields, row_type
-from tidegate.graph.schema import Schema
 from tidegate.graph.states import TIMERS, StateKind, StateSpec
 from tidegate.graph.ttl import StateTtlConfig
+from tidegate.schema.row_types import named_fields, row_type
+from tidegate.schema.schema import Schema
 
 TIMERS_OF_KEY = StateSpec(name="timers_of_key", kind=StateKind.MAP, value=bool, map_key=int)
 """The timers of each key, for `listTimers`: the timers themselves are ordered by time."""

@@ -20,7 +20,7 @@ class StateKind(StrEnum):
     REDUCING = "reducing"
     AGGREGATING = "aggregating"
     TIMERS = "timers"
-    """The timers of an operator; see `tidegate.state.timers`."""
+    """The timers of an operator; see `tidegate.state.accessors.timers`."""
 
 
 class Distribution(StrEnum):
@@ -32,7 +32,7 @@ class Distribution(StrEnum):
     BROADCAST = "broadcast"
 
 
-_SHOWN = {
+CLASS_NAMES = {
     StateKind.VALUE: "ValueState",
     StateKind.LIST: "ListState",
     StateKind.MAP: "MapState",
@@ -40,6 +40,7 @@ _SHOWN = {
     StateKind.REDUCING: "ReducingState",
     StateKind.AGGREGATING: "AggregatingState",
 }
+"""What a user writes to declare keyed state of a kind."""
 _OPERATOR_SHOWN = {
     Distribution.SPLIT: "operator ListState",
     Distribution.UNION: "operator UnionListState",
@@ -92,7 +93,7 @@ class StateSpec:
         inside = ", ".join(show_type(t) for t in (self.map_key, self.value) if t is not None)
         default = "" if self.default is None else f" = {self.default!r}"
         ttl = "" if self.ttl is None else f", lives {self.ttl}"
-        shown = _OPERATOR_SHOWN.get(self.distribution, _SHOWN[self.kind])
+        shown = _OPERATOR_SHOWN.get(self.distribution, CLASS_NAMES[self.kind])
         return f"{shown}[{inside}]{default}{' per window' if self.windowed else ''}{ttl}"
 
 

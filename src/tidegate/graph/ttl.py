@@ -44,11 +44,22 @@ class StateTtlConfig:
 
     A value, an entry of a map and an element of a list expire individually. The config is not part of a snapshot: it
     can be added, removed or changed at any restart. The lifetime of entries written before it was added starts when
-    they are first accessed.
+    they are first accessed. Expired entries are removed when read, left out of full snapshots, and searched for at the end
+    of every epoch.
 
-    Expired entries are removed when read, left out of full snapshots, and searched for at the end of every epoch: each
-    task checks at least `cleanup_entries` entries of the state, and twice as many as were written; 0 disables the
-    search.
+    Args:
+        ttl: How long an entry lives: `"1 h"`, a timedelta, or milliseconds.
+        update_type: Which accesses renew an entry: `OnCreateAndWrite`, `OnReadAndWrite`, or `Disabled` for state that never
+            expires.
+        state_visibility: Whether an expired entry that has not been removed can be read: `NeverReturnExpired` or
+            `ReturnExpiredIfNotCleanedUp`.
+        time_characteristic: The clock: `ProcessingTime`, or `EventTime` for the watermark.
+        cleanup_entries: The least number of entries that each task searches at the end of an epoch; it searches twice as
+            many as were written, if that is more. 0 disables the search.
+
+    Examples:
+        >>> str(tg.StateTtlConfig("1 h", update_type="OnReadAndWrite"))
+        '1 h, renewed by reads'
     """
 
     UpdateType: ClassVar[type[_Update]] = UpdateType
@@ -88,7 +99,11 @@ class StateTtlConfig:
 
     @classmethod
     def new_builder(cls, ttl: Duration) -> StateTtlConfigBuilder:
-        """As in Flink: `StateTtlConfig.new_builder(timedelta(hours=1)).update_ttl_on_read_and_write().build()`."""
+        """Start a config as in Flink: `StateTtlConfig.new_builder(timedelta(hours=1)).update_ttl_on_read_and_write().build()`.
+
+        Args:
+            ttl: How long an entry lives.
+        """
         return StateTtlConfigBuilder(ttl)
 
     @classmethod

@@ -11,8 +11,8 @@ from tidegate.core.nearest import no_column
 from tidegate.core.types import schema_of
 from tidegate.graph.model import Graph, Input, Node, Process, SinkNode, Source, Transform
 from tidegate.graph.renamed import check_earlier_names
-from tidegate.graph.schema import KEY_KINDS, Schema
 from tidegate.graph.states import Distribution
+from tidegate.schema.schema import KEY_KINDS, Schema
 
 MAX_NAME_CHARS = 200
 EVENT_TIME_KINDS = ("timestamp", "timestamp_ntz")

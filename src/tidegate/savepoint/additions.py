@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 
-from tidegate.checkpoint.file_lists import loaded_task
+from tidegate.checkpoint.files.file_lists import loaded_task
 from tidegate.checkpoint.metadata import (
     CheckpointMetadata,
     Distribution,
@@ -25,8 +25,8 @@ from tidegate.savepoint.changes import ChangeRefused
 from tidegate.savepoint.entries import SHAPES, Shape, StateEntry, StateLayout
 from tidegate.savepoint.schema_codec import schema_codec
 from tidegate.savepoint.snapshot import CANONICAL_BACKEND
-from tidegate.state.key_groups import range_of_slot, slot_of
-from tidegate.state.keys import namespace_bytes
+from tidegate.state.keys.entry_keys import namespace_bytes
+from tidegate.state.keys.key_groups import range_of_slot, slot_of
 from tidegate.state.version import VersionId
 from tidegate.storage import Storage
 

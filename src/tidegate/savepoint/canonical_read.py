@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from tidegate.checkpoint.file_lists import loaded_task
+from tidegate.checkpoint.files.file_lists import loaded_task
 from tidegate.checkpoint.metadata import TaskState
 from tidegate.core.ids import EpochId
 from tidegate.savepoint.entries import ByteEntry, StateEntry, StateLayout
-from tidegate.state.operator_states import element_entries
+from tidegate.state.accessors.operator_states import element_entries
 from tidegate.storage import Storage
 from tidegate.storage.download import fetch
 from tidegate.storage.handle import FileHandle

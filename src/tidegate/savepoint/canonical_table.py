@@ -34,8 +34,8 @@ from tidegate.savepoint.entries import NO_GROUP, ByteEntry, StateEntry, StateLay
 from tidegate.savepoint.quick_columns import QuickColumns
 from tidegate.savepoint.schema_codec import schema_codec
 from tidegate.savepoint.snapshot import CANONICAL_BACKEND
-from tidegate.state.keys import Namespace, TimeWindow
-from tidegate.state.ttl import Stamp
+from tidegate.state.accessors.ttl import Stamp
+from tidegate.state.keys.entry_keys import Namespace, TimeWindow
 
 FORMAT = 1
 _FOOTER = b"tidegate"

@@ -12,15 +12,15 @@ from pathlib import Path
 
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.metadata import FileList, TaskState
-from tidegate.checkpoint.version_upload import Stopped, UploadOrder, UploadRun, VersionUpload
+from tidegate.checkpoint.task.version_upload import Stopped, UploadOrder, UploadRun, VersionUpload
 from tidegate.core.faults import reach
 from tidegate.core.ids import EpochId, TaskId, Term
 from tidegate.savepoint.canonical_write import CanonicalWriter
 from tidegate.savepoint.entries import ByteEntry
-from tidegate.state.keys import key_group_range
+from tidegate.state.disk.version_directory import version_path
+from tidegate.state.keys.entry_keys import key_group_range
 from tidegate.state.port import StateBackend
 from tidegate.state.version import Manifest, VersionId
-from tidegate.state.version_directory import version_path
 from tidegate.storage import Storage
 
 _LOOK_EVERY = 1024

@@ -22,7 +22,7 @@ from tidegate.savepoint.entries import (
     by_state,
 )
 from tidegate.savepoint.snapshot import CANONICAL_BACKEND
-from tidegate.state.operator_states import read_elements
+from tidegate.state.accessors.operator_states import read_elements
 from tidegate.state.port import StateStore
 from tidegate.state.version import VersionId
 from tidegate.storage import Storage, unique_name

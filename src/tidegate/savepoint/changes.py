@@ -11,7 +11,7 @@ from tidegate.core.errors import CheckpointError
 from tidegate.core.ids import Uid
 from tidegate.core.type_schema import TypeSchema
 from tidegate.savepoint.snapshot import StateNotFound
-from tidegate.state.key_groups import MAX_PARALLELISM_LIMIT
+from tidegate.state.keys.key_groups import MAX_PARALLELISM_LIMIT
 
 
 class ChangeRefused(CheckpointError):

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import ClassVar
 
 from tidegate.checkpoint.metadata import CheckpointMetadata, Distribution, OperatorInfo, StateInfo
 from tidegate.core.ids import Uid
 from tidegate.graph.stateful_processing import TIMERS_OF_KEY
-from tidegate.graph.states import StateKind
+from tidegate.graph.states import CLASS_NAMES, StateKind
 from tidegate.savepoint.changes import NewType
 from tidegate.savepoint.entries import SHAPES, Shape
 from tidegate.savepoint.evolution import DROPPED, AsIs, Incompatible, Migrate, Renames, compare, compare_keys
+from tidegate.savepoint.recovery_words import FLAGS, HARNESS, RecoveryWords
 from tidegate.savepoint.renames import unclaimed_name
 from tidegate.savepoint.schema_codec import Schema, show_schema
-from tidegate.state.ttl import stamp_of, unstamped
+from tidegate.state.accessors.ttl import stamp_of, unstamped
 
 
 class VerdictKind(StrEnum):
@@ -91,12 +93,21 @@ class JobNow:
     """(new uid, state) → renamed fields."""
     drops: Collection[tuple[str, str]] = frozenset()
     """(new uid, state) → states that the user drops, unless the job declares them. (new uid, `state:field`): a field of one."""
+    words: ClassVar[RecoveryWords] = FLAGS
+    """What advice tells the user to write."""
 
     def field_renames(self, uid: str, state: str) -> Renames:
         """Return what the user says about the fields of a state: those that are renamed, and those that are dropped."""
         named = [name.partition(":") for owner, name in self.drops if owner == uid]
         dropped = {field: DROPPED for name, colon, field in named if colon and name == state}
         return dropped | dict(self.renames.get((uid, state), {}))
+
+
+@dataclass(frozen=True, slots=True)
+class JobInHarness(JobNow):
+    """Advice for tests names arguments of the harness."""
+
+    words: ClassVar[RecoveryWords] = HARNESS
 
 
 def judge(snapshot: CheckpointMetadata, job: JobNow, allow_non_restored_state: bool = False) -> Compatibility:
@@ -159,14 +170,14 @@ def _operator(
         elif name not in before:
             verdicts.append(StateVerdict(uid, name, VerdictKind.NEW, "the operator did not have it"))
         else:
-            verdicts.append(_state(uid, before[name], now, job.field_renames(uid, name)))
+            verdicts.append(_state(uid, before[name], now, job))
     for name, was in before.items():
         if name not in after:
-            verdicts.append(_undeclared(uid, was, appeared, is_dropped=(uid, name) in job.drops))
+            verdicts.append(_undeclared(uid, was, appeared, job))
     return verdicts
 
 
-def _state(uid: Uid, old: StateInfo, new: StateInfo, renames: Renames) -> StateVerdict:
+def _state(uid: Uid, old: StateInfo, new: StateInfo, job: JobNow) -> StateVerdict:
     def refused(reason: str, advice: str) -> StateVerdict:
         return StateVerdict(uid=uid, state=old.name, outcome=VerdictKind.INCOMPATIBLE, reason=reason, advice=advice)
 
@@ -183,7 +194,7 @@ def _state(uid: Uid, old: StateInfo, new: StateInfo, renames: Renames) -> StateV
     keys = compare_keys(old.map_key, new.map_key)
     if isinstance(keys, Incompatible):  # also for a broadcast map, whose keys may be matched against rows
         return refused(keys.reason, keys.advice)
-    match _whole_entry(old, new, renames):
+    match _whole_entry(old, new, job.field_renames(uid, old.name)):
         case AsIs(notes):
             return StateVerdict(uid, old.name, VerdictKind.AS_IS, "; ".join(notes))
         case Migrate(convert, notes):
@@ -192,14 +203,14 @@ def _state(uid: Uid, old: StateInfo, new: StateInfo, renames: Renames) -> StateV
             )
         case Incompatible(reason, advice, perhaps_renamed):
             if perhaps_renamed is not None:
-                advice = _advice_on_field(f"{uid}/{old.name}", *perhaps_renamed)
+                advice = _advice_on_field(uid, old.name, *perhaps_renamed, job.words)
             return refused(reason, advice)
 
 
-def _advice_on_field(state: str, field: str, name: str) -> str:
+def _advice_on_field(uid: Uid, state: str, field: str, name: str, words: RecoveryWords) -> str:
     return (
-        f"If {field} is now called {name}, declare that with --renamed {state}:{field}={name}. If it is not needed any more, "
-        f"drop it with --drop-state {state}:{field}."
+        f"If {field} is now called {name}, declare that with {words.rename(uid, state, field, name)}. If it is not needed any "
+        f"more, drop it with {words.drop(uid, f'{state}:{field}')}."
     )
 
 
@@ -242,18 +253,18 @@ def _keeping_stamps(convert: Callable[[bytes], bytes]) -> Callable[[bytes], byte
 _NOT_DECLARED = "the operator does not declare it any more"
 
 
-def _undeclared(uid: Uid, state: StateInfo, appeared: Sequence[StateInfo], is_dropped: bool) -> StateVerdict:
+def _undeclared(uid: Uid, state: StateInfo, appeared: Sequence[StateInfo], job: JobNow) -> StateVerdict:
     """The verdict on a state that its operator no longer declares.
 
     If the operator has a new state, that may be the old one under another name, and would start empty: only the user knows.
     Otherwise keyed entries stay in the operator's files and are available when it is declared again; list elements belong to a
     function, which provides them for every snapshot.
     """
-    if is_dropped:
+    if (uid, state.name) in job.drops:
         return StateVerdict(uid, state.name, VerdictKind.DROPPED, f"{_NOT_DECLARED}, and it is to be dropped")
     # A state that was undeclared when the snapshot was taken did not disappear now: the question was answered then.
     if appeared and state.declared and _may_be_renamed(state):
-        return _perhaps_renamed(uid, state, appeared)
+        return _perhaps_renamed(uid, state, appeared, job.words)
     if state.distribution is Distribution.KEYED:
         return StateVerdict(uid, state.name, VerdictKind.AS_IS, f"{_NOT_DECLARED}; what it holds is kept")
     return _dropped(uid, state.name, _NOT_DECLARED)
@@ -264,7 +275,7 @@ def _may_be_renamed(state: StateInfo) -> bool:
     return state.kind != StateKind.TIMERS and state.name != TIMERS_OF_KEY.name
 
 
-def _perhaps_renamed(uid: Uid, state: StateInfo, appeared: Sequence[StateInfo]) -> StateVerdict:
+def _perhaps_renamed(uid: Uid, state: StateInfo, appeared: Sequence[StateInfo], words: RecoveryWords) -> StateVerdict:
     # The likeliest first: a state of the same kind.
     likely = sorted(appeared, key=lambda new: SHAPES.get(new.kind) != SHAPES.get(state.kind))
     names = ", ".join(repr(new.name) for new in likely)
@@ -272,10 +283,32 @@ def _perhaps_renamed(uid: Uid, state: StateInfo, appeared: Sequence[StateInfo]) 
         uid=uid,
         state=state.name,
         outcome=VerdictKind.INCOMPATIBLE,
-        reason=f"{_NOT_DECLARED}, and declares {names}, which the snapshot does not have and which would start empty",
-        advice=f"If {state.name!r} is now called {likely[0].name!r}, declare that with renamed_from={state.name!r}. If it is not "
-        f"needed any more, drop it with --drop-state {uid}/{state.name}.",
+        reason=f"{_NOT_DECLARED}, and its new state {names} would start empty{_in_vain(likely[0])}",
+        advice=f"If {state.name!r} is now called {likely[0].name!r}, write {_declaration(likely[0], state.name)}. If it is not "
+        f"needed any more, drop it with {words.drop(uid, state.name)}.",
     )
+
+
+def _in_vain(state: StateInfo) -> str:
+    """What to add about a declaration that has found nothing."""
+    if not state.renamed_from:
+        return ""
+    return f" (its renamed_from={', '.join(map(repr, state.renamed_from))} is no state of the snapshot)"
+
+
+def _declaration(state: StateInfo, old: str) -> str:
+    """Return the line of code that renames a state: `sum = tg.ValueState(int, …, renamed_from="total")`."""
+    kind = StateKind(state.kind)
+    is_broadcast = state.distribution is Distribution.BROADCAST
+    types = [state.value] if state.map_key is None else [state.map_key, state.value]
+    shown = ", ".join(map(show_schema, types))
+    # A class is shown with its fields, and the functions of a state cannot be shown.
+    is_whole = "(" not in shown and kind not in (StateKind.REDUCING, StateKind.AGGREGATING)
+    arguments = shown if is_whole and state.distribution in (Distribution.KEYED, Distribution.BROADCAST) else "…"
+    name = "BroadcastState" if is_broadcast else CLASS_NAMES[kind]
+    # What else the declaration says, such as a default, stays as it is.
+    others = "" if arguments == "…" else ", …"
+    return f'{state.name} = tg.{name}({arguments}{others}, renamed_from="{old}")'
 
 
 def _displacing(uid: Uid, old: str, new: str) -> StateVerdict:
@@ -297,8 +330,11 @@ def _of_no_operator(uid: Uid, state: str, job: JobNow, new_uids: Sequence[Uid]) 
     if not new_uids:
         return verdict
     new = str(new_uids[0])
-    renamed = f"If the operator is now called {new!r}, write tg.Uid({new!r}, renamed_from={str(uid)!r})."
-    return replace(verdict, advice=f"{renamed} {verdict.advice}")
+    return replace(
+        verdict,
+        advice=f'If the operator is now called {new!r}, write tg.Uid("{new}", renamed_from="{uid}") for its uid, or start with '
+        f"--map-uid {uid}={new}. If its state is not needed any more, start with -n (--allow-non-restored-state).",
+    )
 
 
 def _source(uid: Uid, had: bool, has: bool) -> StateVerdict:

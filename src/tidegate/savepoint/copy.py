@@ -23,7 +23,7 @@ from tidegate.savepoint.file_copy import Progress, copy_files, ignore_progress
 from tidegate.savepoint.pinned import pinned
 from tidegate.savepoint.reader import SnapshotReader
 from tidegate.savepoint.snapshot import CANONICAL, CANONICAL_BACKEND, METADATA, NATIVE, StoredSnapshot
-from tidegate.state.key_groups import range_of_slot, slot_of
+from tidegate.state.keys.key_groups import range_of_slot, slot_of
 from tidegate.storage import ObjectMissing, Storage, open_storage
 from tidegate.storage.port import encode_segment
 

@@ -15,11 +15,13 @@ from tidegate.core.errors import StateError
 from tidegate.core.ids import EpochId, KeyGroup, Uid
 from tidegate.core.times import TimeDomain
 from tidegate.core.type_schema import TypeSchema
-from tidegate.graph.datatype import DataType
-from tidegate.graph.ddl import Parser
 from tidegate.savepoint.schema_codec import python_type, schema_codec
-from tidegate.state.access import SEGMENT_ELEMENTS
-from tidegate.state.keys import (
+from tidegate.schema.datatype import DataType
+from tidegate.schema.ddl import Parser
+from tidegate.state.accessors.list_accessor import SEGMENT_ELEMENTS
+from tidegate.state.accessors.timers import read_timer, timer_key
+from tidegate.state.accessors.ttl import Stamp, stamp_of, unstamped
+from tidegate.state.keys.entry_keys import (
     VOID_NAMESPACE,
     KeyCodec,
     Namespace,
@@ -31,8 +33,6 @@ from tidegate.state.keys import (
     split_entry_key,
     state_prefix,
 )
-from tidegate.state.timers import read_timer, timer_key
-from tidegate.state.ttl import Stamp, stamp_of, unstamped
 
 ByteEntry = tuple[bytes, bytes]
 
@@ -131,8 +131,8 @@ class StateLayout:
 
     def key_group(self, key: Any, max_parallelism: int) -> KeyGroup:
         """The key group of a key. Raises InvalidKey for a key of another type."""
-        from tidegate.state.key_groups import key_group  # noqa: PLC0415 start-up time
-        from tidegate.state.murmur3 import hash_key  # noqa: PLC0415 start-up time
+        from tidegate.state.keys.key_groups import key_group  # noqa: PLC0415 start-up time
+        from tidegate.state.keys.murmur3 import hash_key  # noqa: PLC0415 start-up time
 
         return key_group(hash_key(self.keys.normalized(key), self.key_types), max_parallelism)
 

@@ -184,6 +184,11 @@ class _Comparison:
         where = f"{at}." if at else ""
         parts: list[tuple[str, str, _Convert | None]] = []
         added: dict[str, Callable[[], Any]] = {}
+        kept = {was for name, was in origin.items() if name in after}
+        gone = [name for name in before if name not in kept]
+        # First: a new field without a default may be an old one under another name, and a default would lose its values.
+        appeared = [wanted for name, wanted in after.items() if name not in origin]
+        self.refuse_silent_rename(new["name"], {name: before[name] for name in gone}, appeared, where)
         same = old["layout"] == new["layout"]
         for name, wanted in after.items():
             was = origin.get(name)
@@ -200,10 +205,6 @@ class _Comparison:
                 self.notes.append(f"{where}{name} has another default; stored values keep what they had")
                 same = False
             same = same and convert is None and was == name
-        gone = [name for name in before if name not in {was for was, _, _ in parts}]
-        self.refuse_silent_rename(
-            new["name"], {name: before[name] for name in gone}, [after[name] for name in added], where
-        )
         self.notes.extend(f"{where}{name} removed" for name in gone)
         order_kept = new["layout"] == "map" or [was for was, _, _ in parts] == list(before)
         if same and not gone and order_kept:
@@ -223,9 +224,9 @@ class _Comparison:
                 if isinstance(answer, Incompatible) and answer.perhaps_renamed is None:
                     continue
                 new = str(appeared["name"])
+                lost = ", and would start with its default" if "default" in appeared else ""
                 raise _Refused(
-                    f"the field {where}{name} is gone and {where}{new} is new: it may be the same field under another name, and "
-                    "would start with its default",
+                    f"the field {where}{name} is gone and {where}{new} is new: it may be the same field under another name{lost}",
                     f"Declare that {name} is now called {new}, or that it is dropped.",
                     (f"{struct}.{name}" if where else name, new),
                 )

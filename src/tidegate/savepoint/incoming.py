@@ -13,8 +13,8 @@ from typing import Any
 from tidegate.core.errors import WrongValue
 from tidegate.core.times import TimeDomain
 from tidegate.savepoint.entries import NO_GROUP, StateEntry, StateLayout
-from tidegate.state.keys import Namespace
-from tidegate.state.ttl import Stamp
+from tidegate.state.accessors.ttl import Stamp
+from tidegate.state.keys.entry_keys import Namespace
 
 _WANTED = frozenset({"key", "map_key", "value"})
 """Columns of a table that are required if the state has them."""

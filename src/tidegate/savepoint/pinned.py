@@ -6,10 +6,10 @@ import contextlib
 import logging
 from collections.abc import Iterator
 
-from tidegate.checkpoint import pins
 from tidegate.checkpoint.effects import perform
+from tidegate.checkpoint.job_log import pins
+from tidegate.checkpoint.job_log.log import newest
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.checkpoint.log import newest
 from tidegate.checkpoint.metadata import SnapshotKind
 from tidegate.core.errors import CheckpointError
 from tidegate.savepoint.snapshot import StoredSnapshot, split_location

@@ -17,7 +17,7 @@ import pyarrow as pa
 from tidegate.savepoint.arrow_types import ArrowForm, from_column, to_column
 from tidegate.savepoint.entries import ByteEntry, Shape, StateLayout
 from tidegate.savepoint.schema_codec import schema_codec
-from tidegate.state.keys import VOID_NAMESPACE, state_prefix
+from tidegate.state.keys.entry_keys import VOID_NAMESPACE, state_prefix
 
 _STRING_END = b"\x00\x00" + VOID_NAMESPACE
 _STRING_TAG, _LONG_TAG = 2, 2

@@ -17,16 +17,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tidegate.checkpoint.file_lists import with_files
+from tidegate.checkpoint.files.file_lists import with_files
 from tidegate.checkpoint.metadata import TaskState
-from tidegate.checkpoint.version_restore import begin_fetched, fetch_version
+from tidegate.checkpoint.task.version_restore import begin_fetched, fetch_version
 from tidegate.core.ids import AttemptId, EpochId, KeyGroup, TaskId, Term
 from tidegate.savepoint.canonical_read import CanonicalTask
 from tidegate.savepoint.entries import ByteEntry, Shape, StateEntry, StateLayout, UnreadableState
 from tidegate.savepoint.snapshot import CANONICAL_BACKEND, StoredSnapshot
+from tidegate.state.accessors.operator_states import read_elements
 from tidegate.state.backends import built_in_backend
-from tidegate.state.keys import Namespace, key_group_range, prefix_end
-from tidegate.state.operator_states import read_elements
+from tidegate.state.keys.entry_keys import Namespace, key_group_range, prefix_end
 from tidegate.state.port import StateStore
 from tidegate.state.version import VersionId
 

@@ -7,16 +7,19 @@ and in the first checkpoint; the snapshot itself is never changed, so the old co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from tidegate.checkpoint.metadata import CheckpointMetadata
-from tidegate.checkpoint.version_restore import Migration
+from tidegate.checkpoint.metadata import CheckpointMetadata, StateInfo
+from tidegate.checkpoint.task.version_restore import Migration
+from tidegate.config.errors import OptionError
 from tidegate.core.errors import RestoreError
 from tidegate.core.ids import Uid
+from tidegate.core.nearest import nearest
 from tidegate.savepoint.changes import Changes, applied
 from tidegate.savepoint.compatibility import Compatibility, JobNow, StateVerdict, VerdictKind, entry_conversion, judge
 from tidegate.savepoint.evolution import MigrationFailed
+from tidegate.savepoint.recovery_words import RecoveryWords
 
 
 class StateChanged(RestoreError):
@@ -36,9 +39,8 @@ class UidsCannotBeMapped(RestoreError):
 
 
 _ALL = (
-    "Verdicts for every state: `tidegate compat JOB.PY --from PATH`. To convert state by a rule of your own, write a "
-    "savepoint with tg.SavepointWriter and start from it. To drop a state, stop declaring it and start with --drop-state "
-    "UID/STATE (execution.state-recovery.drop-state)."
+    "`tidegate compat JOB.PY --from PATH` shows the verdict on every state. To convert state by a rule of your own, write a "
+    "savepoint with tg.SavepointWriter."
 )
 
 
@@ -74,6 +76,63 @@ def fit(snapshot: CheckpointMetadata, job: JobNow, allow_non_restored_state: boo
         tuple(Migration(before[name], after[name], dict(job.field_renames(*name))) for name in names),
         frozenset(before[name].id for name in answer.dropped),
     )
+
+
+def check_names(snapshot: CheckpointMetadata, job: JobNow) -> None:
+    """Raise `OptionError` if the user renames or drops a state, or renames a field, that does not exist.
+
+    What an earlier start renamed or dropped is no mistake: flags may stay in a script. A snapshot knows the names of all states
+    that it ever had. Of fields it knows none, so a rename counts as made if the snapshot has the new name.
+    """
+    known = {(str(number.uid), number.name) for number in snapshot.state_numbers}
+    before = {(str(operator.uid), state.name): state for operator in snapshot.operators for state in operator.states}
+    after = {(str(operator.uid), state.name): state for operator in job.operators for state in operator.states}
+    known |= before.keys() | after.keys()
+    problems = []
+    for uid, name in sorted(job.drops):
+        if (uid, name.partition(":")[0]) not in known:
+            said = job.words.drop(uid, name)
+            problems.append(_no_state(said, uid, name.partition(":")[0], known, job.words))
+    for (uid, state), fields in job.renames.items():
+        for old, new in fields.items():
+            said = job.words.rename(uid, state, old, new)
+            if (uid, state) not in known:
+                problems.append(_no_state(said, uid, state, known, job.words))
+            elif (uid, state) in before and (uid, state) in after:
+                had, has = _fields(before[uid, state]), _fields(after[uid, state])
+                was = old.rpartition(".")[2]
+                if was not in had and new not in had:
+                    problems.append(f"{said}: the snapshot has no field {was!r} in this state. {_meant(was, had)}")
+                elif was in had and new not in has:
+                    problems.append(f"{said}: this state of the job has no field {new!r}. {_meant(new, has)}")
+    if problems:
+        raise OptionError(tuple(problems))
+
+
+def _no_state(said: str, uid: str, state: str, known: Iterable[tuple[str, str]], words: RecoveryWords) -> str:
+    names = {words.state(owner, name) for owner, name in known}
+    near = nearest(state, sorted(name for owner, name in known if owner == uid))
+    meant = _meant(words.state(uid, state), names) if near is None else f"Did you mean {words.state(uid, near)}?"
+    return f"{said}: {uid!r} has no state {state!r}. {meant}"
+
+
+def _meant(name: str, known: Collection[str]) -> str:
+    near = nearest(name, sorted(known))
+    return f"There are {', '.join(sorted(known)) or 'none'}." if near is None else f"Did you mean {near}?"
+
+
+def _fields(state: StateInfo) -> set[str]:
+    """Return the names of all fields inside the type of a state."""
+    names: set[str] = set()
+    waiting: list[object] = [state.value, state.map_key]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, Mapping):
+            names |= {each["name"] for each in part.get("fields", ())}
+            waiting += part.values()
+        elif isinstance(part, list | tuple):
+            waiting += part
+    return names
 
 
 def converter(migration: Migration) -> Callable[[bytes], bytes]:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from tidegate.checkpoint.file_lists import loaded_task
+from tidegate.checkpoint.completed.retained import SnapshotNotFound
+from tidegate.checkpoint.files.file_lists import loaded_task
 from tidegate.checkpoint.metadata import (
     CheckpointMetadata,
     FileList,
@@ -25,7 +26,6 @@ from tidegate.checkpoint.metadata import (
 )
 from tidegate.checkpoint.metadata import UntrustedSnapshot as UntrustedSnapshot
 from tidegate.checkpoint.metadata.validation import CANONICAL as _TABLES
-from tidegate.checkpoint.retained import SnapshotNotFound
 from tidegate.core.errors import StateError
 from tidegate.core.ids import KeyGroup, Uid
 from tidegate.savepoint.entries import StateLayout

@@ -102,6 +102,16 @@ class MemoryUsingStore(Protocol):
 
 
 @runtime_checkable
+class TimerPlacingStore(Protocol):
+    """A store that says where timers are. Optional: without it, they are read from the store."""
+
+    @property
+    def timers_on_heap(self) -> bool:
+        """Whether all timers of the task stay in memory."""
+        ...
+
+
+@runtime_checkable
 class BudgetedBackend(Protocol):
     """A backend with a memory budget. Optional: without it, the number of cached entries of an operator is limited."""
 

@@ -28,6 +28,7 @@ from tidegate.storage.errors import (
     StorageUnavailable,
 )
 from tidegate.storage.port import Lost, Nonce, StoredObject, Won, check_nonce, check_path, check_prefix
+from tidegate.storage.probe import no_s3_credentials
 from tidegate.storage.retry import Patience
 
 T = TypeVar("T")
@@ -40,6 +41,12 @@ _LIST_BATCH = 1000
 
 _CREDENTIALS = {"access_key_id", "credential_provider", "skip_signature"}
 """Options of the client of S3 that hold credentials, or say that none are needed."""
+
+_MISSING_KEYS = {
+    "Missing SecretAccessKey": "s3.access-key is set, and s3.secret-key (or AWS_SECRET_ACCESS_KEY in the environment) is missing",
+    "Missing AccessKeyId": "s3.secret-key is set, and s3.access-key (or AWS_ACCESS_KEY_ID in the environment) is missing",
+}
+"""What the client of S3 says if it has one of two keys, and what to tell the user."""
 
 _runtime_process: int | None = None
 """The process in which the client's threads were started. In a forked child they do not exist, and a call would hang."""
@@ -62,7 +69,11 @@ class ObjectStorage:
     def needs_credentials(self) -> bool:
         """Whether it is on S3, and its options hold no credentials."""
         given = {name.lower().removeprefix("aws_") for name in self._options}
-        return self._url.partition("://")[0] in ("s3", "s3a") and not given & _CREDENTIALS
+        return self._is_s3 and not given & _CREDENTIALS
+
+    @property
+    def _is_s3(self) -> bool:
+        return self._url.partition("://")[0] in ("s3", "s3a")
 
     def __repr__(self) -> str:
         return f"ObjectStorage({self._url!r})"
@@ -173,6 +184,10 @@ class ObjectStorage:
                 path,
                 f"The store refused access to {where}: {text}. Check the credentials and the permissions of this user.",
             )
+        if self._is_s3 and status is not None and status < 500 and any(each in text for each in _METADATA_SERVICE):
+            # The client found no credentials, and asked for those of the machine's role last. A service that does not answer
+            # is another matter: it may answer later.
+            return StorageDenied(self._url, path, no_s3_credentials(self._url))
         if isinstance(error, client_errors.InvalidPathError):
             return InvalidPath(self._url, path, f"{where}: {text}. Choose another name.")
         if isinstance(error, client_errors.NotSupportedError):
@@ -197,6 +212,10 @@ class ObjectStorage:
         )
 
 
+_METADATA_SERVICE = ("/latest/api/token", "/latest/meta-data/")
+"""Addresses at which the client asks for the credentials of the machine's role."""
+
+
 def _client(url: str, options: Mapping[str, Any]) -> Any:
     config = dict(options)
     client_options = {"timeout": "60s", "connect_timeout": "10s", **config.pop("client_options", {})}
@@ -206,6 +225,14 @@ def _client(url: str, options: Mapping[str, Any]) -> Any:
         return from_url(url, config=config, client_options=client_options, retry_config={"max_retries": 0})  # type: ignore[call-overload]
     except (client_errors.BaseError, ValueError, TypeError) as error:
         text = str(error).partition("\n\nDebug source")[0]
+        for said, missing in _MISSING_KEYS.items():
+            if said in text:
+                raise StorageMisconfigured(
+                    url,
+                    "",
+                    f"The credentials for {url} are incomplete: {missing}. Set both, or none of them to use the role of this "
+                    "machine.",
+                ) from error
         raise StorageMisconfigured(
             url, "", f"{url} cannot be opened: {text}. Check the URL and the options."
         ) from error

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
 import os
-import socket
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -33,8 +33,10 @@ def probe(storage: Storage, prefix: str = "probe") -> None:
         storage.delete([path])
 
 
-def check_folder(url: str) -> None:
-    """Raise `StorageMisconfigured` if a local path is not a folder or cannot be created. Other stores are not checked."""
+def check_folder(url: str, what: str = "Checkpoints") -> None:
+    """Raise `StorageMisconfigured` if a local path is not a folder or cannot be created. Other stores are not checked. `what` is
+    what it is for.
+    """
     parts = urlsplit(url)
     if parts.scheme != "file":
         return
@@ -46,21 +48,21 @@ def check_folder(url: str) -> None:
         raise StorageMisconfigured(
             url,
             "",
-            f"Checkpoints cannot be kept in {folder}: {found} is a file. Choose a path whose parts are all folders.",
+            f"{what} cannot be kept in {folder}: {found} is a file. Choose a path whose parts are all folders.",
         ) from None
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise StorageMisconfigured(
             url,
             "",
-            f"Checkpoints cannot be kept in {folder}: the folder cannot be created ({reason}). Choose one "
+            f"{what} cannot be kept in {folder}: the folder cannot be created ({reason}). Choose one "
             "that this user may write to.",
         ) from None
     if not os.access(folder, os.W_OK | os.X_OK):
         raise StorageMisconfigured(
             url,
             "",
-            f"Checkpoints cannot be kept in {folder}: this user may not write there. Change its permissions, "
+            f"{what} cannot be kept in {folder}: this user may not write there. Change its permissions, "
             "or choose another folder.",
         )
 
@@ -82,32 +84,44 @@ def check_credentials(storage: Storage) -> None:
     """Raise `StorageMisconfigured` if S3 is to be used without credentials: its client would look for the role of the machine for
     minutes before it says so.
     """
-    if not isinstance(storage, Credentialed) or not storage.needs_credentials:
-        return
-    if environment_has_credentials():
-        return
-    raise StorageMisconfigured(
-        storage.url,
-        "",
-        f"There are no credentials for {storage.url}. Set s3.access-key and s3.secret-key, or AWS_ACCESS_KEY_ID "
-        "and AWS_SECRET_ACCESS_KEY in the environment; this machine has no role that it could use instead.",
+    if isinstance(storage, Credentialed) and storage.needs_credentials and not environment_has_credentials():
+        raise StorageMisconfigured(storage.url, "", no_s3_credentials(storage.url))
+
+
+def no_s3_credentials(url: str) -> str:
+    """Return the message for S3 without credentials."""
+    return (
+        f"There are no credentials for {url}. Set s3.access-key and s3.secret-key (-D, Checkpointing(options=…) or config.yaml), "
+        "or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment of the driver and the executors; this machine has no "
+        "role that it could use instead."
     )
 
 
 def environment_has_credentials() -> bool:
     """Whether a client of S3 that was given no credentials finds some in the environment, or a role of this machine."""
-    return any(os.environ.get(name) for name in _CREDENTIALS) or _has_metadata_service()
+    return any(os.environ.get(name) for name in _CREDENTIALS) or _has_role()
 
 
-def _has_metadata_service() -> bool:
-    host = os.environ.get("AWS_METADATA_ENDPOINT")
-    if host:
+def _has_role() -> bool:
+    """Ask the metadata service as the client of S3 does, for a token and then for the role. Without a token or a role it
+    has no credentials: a firewall may answer at its address with 403.
+    """
+    if os.environ.get("AWS_METADATA_ENDPOINT"):
         return True
+    connection = http.client.HTTPConnection(*_METADATA_SERVICE, timeout=_METADATA_S)
     try:
-        socket.create_connection(_METADATA_SERVICE, timeout=_METADATA_S).close()
-    except OSError:
+        connection.request("PUT", "/latest/api/token", headers={"X-aws-ec2-metadata-token-ttl-seconds": "60"})
+        answer = connection.getresponse()
+        token = answer.read(1024).decode("latin-1")
+        if answer.status != 200:
+            return False
+        role = "/latest/meta-data/iam/security-credentials/"
+        connection.request("GET", role, headers={"X-aws-ec2-metadata-token": token})
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException, ValueError):  # ValueError: the token cannot be a header
         return False
-    return True
+    finally:
+        connection.close()
 
 
 def _require(kept: bool, storage: Storage, path: str, broken: str) -> None:

@@ -23,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 
 from tidegate.core.errors import ControlError
+from tidegate.runtime.epochs import worker_daemon
 from tidegate.testing.processes import Leash, alive, children, command_line, descendants, kill_tree, send, wait_gone
 
 LOCAL_DIR = "TIDEGATE_LOCAL_DIR"
@@ -31,6 +32,8 @@ LOCAL_DIR = "TIDEGATE_LOCAL_DIR"
 _MASTER_UP = re.compile(r"Starting Spark master at (spark://\S+)")
 _EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 _WORKER_UP = "Successfully registered with master"
+_DAEMONS = frozenset({worker_daemon.MODULE, worker_daemon.SPARKS_OWN})
+"""The modules that fork Python workers: ours, and Spark's own where that has taken over or a session has no other setting."""
 
 
 class ClusterError(ControlError):
@@ -170,7 +173,7 @@ class StandaloneCluster:
     def python_workers(self, worker: int) -> list[int]:
         """Return the process ids of the Python workers of a host: those that run tasks, not the daemon that forks them."""
         below = [child for pid in self.executors(worker) for child in children(pid)]
-        forkers = [pid for pid in below if "pyspark.daemon" in command_line(pid)]
+        forkers = [pid for pid in below if _DAEMONS.intersection(command_line(pid))]
         return [pid for forker in forkers for pid in children(forker)]
 
     def worker_of(self, host: str) -> int:

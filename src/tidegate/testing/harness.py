@@ -26,47 +26,46 @@ from typing import Any, Self
 import numpy as np
 
 from tidegate.api.async_function import check_async_function
-from tidegate.api.functions import Combiner, KeyedBatchFunction, operator_states_of, runnable
+from tidegate.api.combiner import Combiner, combined_schema
+from tidegate.api.functions import KeyedBatchFunction, operator_states_of, runnable
 from tidegate.api.ported_function import PortedFunction
-from tidegate.api.streams import Stream, combined_schema, kept_event_time
-from tidegate.checkpoint.operators import describe_node
-from tidegate.core.errors import GraphError, SchemaError
+from tidegate.api.streams import Stream, kept_event_time
+from tidegate.checkpoint.metadata.operators import describe_node
+from tidegate.core.errors import GraphError, SchemaError, WrongValue
 from tidegate.core.ids import AttemptId, EpochId, Slot, Term, Uid
 from tidegate.core.times import NO_TIME, EpochTime, time_ms
 from tidegate.graph import state_ids
 from tidegate.graph.async_calls import AsyncCalls
-from tidegate.graph.columns import rows_of, struct_class
 from tidegate.graph.model import Input, NodeId, Process, Transform
 from tidegate.graph.on_error import ErrorAction, OnError
-from tidegate.graph.output_batches import output_batch
-from tidegate.graph.output_columns import batch_from_rows
 from tidegate.graph.parallelism import check_parallelism
-from tidegate.graph.schema import Schema, as_schema
 from tidegate.graph.validate import ASYNC, TRANSFORM_KINDS, check_event_time
 from tidegate.runtime.exchange.assignment import CheckpointNotice
 from tidegate.runtime.exchange.user_code import FunctionFailed
-from tidegate.runtime.task.async_operator import AsyncOperator
-from tidegate.runtime.task.batch_operator import BatchOperator
-from tidegate.runtime.task.call_loop import CallLoop
 from tidegate.runtime.task.operator_chain import keyed_operator
-from tidegate.runtime.task.operators import (
-    Emit,
-    FunctionContext,
-    TransformOperator,
-    key_codec,
-)
-from tidegate.runtime.task.spans import SpanTimes
-from tidegate.runtime.task.stateful_processor_operator import StatefulProcessorOperator
+from tidegate.runtime.task.operators.async_operator import AsyncOperator
+from tidegate.runtime.task.operators.batch_operator import BatchOperator
+from tidegate.runtime.task.operators.call_loop import CallLoop
+from tidegate.runtime.task.operators.function_context import FunctionContext
+from tidegate.runtime.task.operators.keyed_inputs import key_codec
+from tidegate.runtime.task.operators.operator import Emit
+from tidegate.runtime.task.operators.spans import SpanTimes
+from tidegate.runtime.task.operators.transform_operator import TransformOperator
+from tidegate.runtime.task.spark_processor.stateful_processor_operator import StatefulProcessorOperator
+from tidegate.schema.columns import rows_of, struct_class
+from tidegate.schema.output_batches import output_batch
+from tidegate.schema.output_columns import batch_from_rows
+from tidegate.schema.schema import Schema, as_schema
+from tidegate.state.accessors.keyed_states import KeyedStates
+from tidegate.state.accessors.operator_states import OperatorStates
+from tidegate.state.accessors.ttl import StateClock, living
 from tidegate.state.backends import backend_named
-from tidegate.state.key_groups import key_group, range_of_slot, slot_of
-from tidegate.state.key_index import KeyIndex
-from tidegate.state.key_scope import KeyScope
-from tidegate.state.keyed_states import KeyedStates
-from tidegate.state.keys import key_group_range
-from tidegate.state.murmur3 import hash_key
-from tidegate.state.operator_states import OperatorStates
+from tidegate.state.keys.entry_keys import key_group_range
+from tidegate.state.keys.key_groups import key_group, range_of_slot, slot_of
+from tidegate.state.keys.key_index import KeyIndex
+from tidegate.state.keys.key_scope import KeyScope
+from tidegate.state.keys.murmur3 import hash_key
 from tidegate.state.port import StateStore
-from tidegate.state.ttl import StateClock, living
 from tidegate.state.version import VersionId
 from tidegate.testing.operator_snapshot import FittedSnapshot, Held, Snapshot
 
@@ -168,6 +167,20 @@ class _Subtask:
         self._version = self.store.seal(self.lists.held()).version
         self.begin(notices)
 
+    def store_changes(self) -> None:
+        """Write what the function has changed, as a job does when the epoch ends or too much is cached: a value that its state
+        cannot hold fails the call that wrote it."""
+        if not isinstance(self._harness.node, Process):
+            return
+        try:
+            self.states.flush()
+        except WrongValue as error:
+            # The function has returned, so its line is not in the traceback.
+            error.add_note(f"key: {error.key!r}")
+            for file, line, method, text in error.writes:
+                error.add_note(f"written in {file}:{line}, in {method}: {text.strip()}")
+            raise
+
     @property
     def checkpoint_id(self) -> int:
         """The id of the epoch, as the function knows it."""
@@ -242,19 +255,25 @@ class Harness:
             self._restore(restored)
 
     def process(self, *rows: Any) -> None:
-        """Feed rows: tuples or dicts in the columns of the schema. Each goes to the instance that owns its key or, for a
-        function without keys, to the instances in turn.
+        """Feed rows. Each goes to the instance that owns its key or, for a function without keys, to the instances in turn.
+
+        Args:
+            rows: Tuples or dicts in the columns of the schema.
         """
         self._process(0, rows)
+        for subtask in self._subtasks:
+            subtask.store_changes()
 
     process1 = process
 
     def process2(self, *rows: Any) -> None:
-        """Feed rows to the second input."""
+        """Feed `rows` to the second input."""
         self._process(1, rows)
+        for subtask in self._subtasks:
+            subtask.store_changes()
 
     def process_broadcast(self, *rows: Any) -> None:
-        """Feed rows to the broadcast input: each goes to every instance."""
+        """Feed `rows` to the broadcast input: each goes to every instance."""
         input = self.node.broadcast if isinstance(self.node, Process) else None
         if input is None:
             raise GraphError(
@@ -267,7 +286,7 @@ class Harness:
                 subtask.operator.process_broadcast(fed, None if at is None else [time_ms(row[at]) for row in fed])
 
     def process_on(self, subtask: int, *rows: Any) -> None:
-        """Feed rows to one instance of a function without keys."""
+        """Feed `rows` to one instance of a function without keys: the one with the index `subtask`."""
         assert isinstance(self.node, Transform), "rows of a keyed function go where their key is at home"
         fed = as_in_a_job(rows, self.node.input.schema)
         with own_errors():
@@ -320,13 +339,19 @@ class Harness:
                 operator.process_waiting()
 
     def advance_watermark(self, timestamp: int | datetime) -> None:
-        """Advance the watermark and fire the timers up to it: all rows up to this event time have
-        arrived. It does not move backwards.
+        """Advance the watermark and fire the timers up to it: all rows up to this event time have arrived.
+
+        Args:
+            timestamp: A datetime, or milliseconds since 1970-01-01 UTC. The watermark does not move backwards.
         """
         self._advance(_time(self.time.clock_ms, max(time_ms(timestamp), self.time.watermark_ms)))
 
     def set_processing_time(self, timestamp: int | datetime) -> None:
-        """Advance the clock and fire the timers up to it. It does not move backwards."""
+        """Advance the clock and fire the timers up to it.
+
+        Args:
+            timestamp: A datetime, or milliseconds since 1970-01-01 UTC. The clock does not move backwards.
+        """
         self._advance(_time(max(time_ms(timestamp), self.time.clock_ms), self.time.watermark_ms))
 
     def _advance(self, time: EpochTime) -> None:
@@ -334,6 +359,8 @@ class Harness:
         for subtask in self._subtasks if isinstance(self.node, Process) else ():
             with own_errors():
                 subtask.operator.advance(time)
+        for subtask in self._subtasks:
+            subtask.store_changes()
 
     def next_timers(self) -> tuple[int | None, int | None]:
         """Return the times of the earliest event-time timer and the earliest processing-time timer of all keys."""
@@ -351,13 +378,20 @@ class Harness:
         return found
 
     def side_output(self, tag: str) -> list[Any]:
-        """Return the rows of a side output since the last call."""
+        """Return the rows of the side output `tag` since the last call."""
+        if tag not in self.sides:
+            raise GraphError(f"There is no side output {tag!r}; declared are: {', '.join(self.sides) or 'none'}.")
         found = list(self.sides[tag])
         self.sides[tag].clear()
         return found
 
     def state(self, name: str, key: Any) -> Any:
-        """Return what is stored for a key: a value, a list, a dict; None if there is nothing, whatever the declared default."""
+        """Return what is stored for a key: a value, a list, a dict; None if there is nothing, whatever the declared default.
+
+        Args:
+            name: The name of the state.
+            key: The key. A key of several columns is a tuple.
+        """
         spec = next((spec for spec in self.node.states if spec.name == name), None)
         if spec is None:
             raise GraphError(f"The function declares no state {name!r}; it has {[s.name for s in self.node.states]}.")
@@ -368,7 +402,7 @@ class Harness:
         return subtask.states.accessors[name].stored()
 
     def operator_state(self, name: str) -> list[Any]:
-        """Return the current operator state of each instance: lists, or dicts for broadcast state."""
+        """Return the operator state `name` of each instance: lists, or dicts for broadcast state."""
         if name not in self._subtasks[0].lists.all:
             raise GraphError(f"The function declares no operator state {name!r}.")
         return [subtask.lists.all[name].stored() for subtask in self._subtasks]
@@ -401,17 +435,23 @@ class Harness:
         )
 
     def notify_checkpoint_complete(self, checkpoint_id: int | None = None) -> None:
-        """End the epoch, and tell every instance at the start of the next one that a checkpoint is complete: one of everything so
-        far, or one that contains the epochs up to this id, as `snapshot_state` got it.
+        """End the epoch, and notify every instance at the start of the next one that a checkpoint is complete.
+
+        Args:
+            checkpoint_id: The checkpoint contains the epochs up to this id, as `snapshot_state` got it. By default, all.
         """
         _tell(self._subtasks, checkpoint_id, complete=True)
 
     def notify_checkpoint_aborted(self, checkpoint_id: int | None = None) -> None:
-        """The same for a checkpoint that failed."""
+        """End the epoch, and notify every instance at the start of the next one that a checkpoint failed.
+
+        Args:
+            checkpoint_id: The id of its epoch, as `snapshot_state` got it. By default, that of the epoch that ends.
+        """
         _tell(self._subtasks, checkpoint_id, complete=False)
 
     def subtask_of(self, key: Any) -> int:
-        """Return the index of the parallel instance that owns a key."""
+        """Return the index of the parallel instance that owns `key`."""
         return int(self._owner(self._codec.normalized(key))[1].slot)
 
     def close(self) -> None:
@@ -504,7 +544,10 @@ def own_errors() -> Iterator[None]:
     try:
         yield
     except FunctionFailed as failed:
-        raise (failed.__cause__ or failed) from None
+        error = failed.__cause__ or failed
+        if isinstance(error, TypeError) and str(error).startswith("tuple indices must be integers"):
+            error.add_note("A row is a tuple with names: write row.column instead of row['column'].")
+        raise error from None
 
 
 class DeclaredFrame:
@@ -528,7 +571,15 @@ class DeclaredFrame:
 
 
 def frame(schema: str | Schema) -> DeclaredFrame:
-    """Create what `job.source` takes in a test without a JVM: only columns, no rows."""
+    """Create what `job.source` takes in a test without a JVM: only columns, no rows.
+
+    Args:
+        schema: The columns, as in `"user string, amount double"`.
+
+    Examples:
+        >>> tg.Job("test").source("orders", tg.testing.frame("user string, amount double"))
+        <Stream of source 'orders': user string, amount double>
+    """
     return DeclaredFrame(schema)
 
 
@@ -551,14 +602,37 @@ def harness(  # noqa: PLR0913 what a user may choose
 ) -> Harness:
     """Create a harness for a function, or for the operator that produces a stream.
 
-    For a function, `schema` names and types the columns of the rows, `key` the key columns, `event_time` the event-time
-    column, `broadcast_schema` the columns of the broadcast input. Output is checked against `output_schema`, and against
-    `side_outputs` if that is a dict. A stream, as returned by `key_by(…).process(…)`, already has all of that. An async function
-    is called in order, up to 100 rows at a time, for at most 10 s each; for other choices, pass the stream of its `async_map`.
+    A stream, as returned by `key_by(…).process(…)`, already has its columns and its key, so it needs none of `key`, `schema`,
+    `side_outputs`, `event_time`, `output_schema`, `broadcast_schema` and `on_error`. An async function is called in order, up
+    to 100 rows at a time, for at most 10 s each; for other choices, pass the stream of its `async_map`.
 
-    `restore` is refused if a job would refuse such a snapshot, and is converted as when a job starts. `drop_state` names states
-    of the snapshot that the function does without, or fields of one: `"account:orders"`. `renamed_fields` has, for a state, the
-    old and the new names of fields inside its type: `{"account": {"orders": "count"}}`.
+    Args:
+        function: An instance of a function class, or a stream.
+        key: The key columns.
+        schema: The names and types of the columns of the rows.
+        parallelism: The number of instances of the function.
+        max_parallelism: The number of key groups.
+        restore: What `Harness.snapshot` returned. It is refused if a job would refuse such a snapshot, and converted as when
+            a job starts.
+        state_backend: `"hashmap"` or `"rocksdb"`.
+        side_outputs: The tags of side outputs; in a dict, with the columns that their rows are checked against.
+        event_time: The event-time column.
+        output_schema: The columns that the output is checked against.
+        broadcast_schema: The columns of the broadcast input.
+        on_error: What happens to a row on which the function raises, as for `KeyedStream.process`.
+        drop_state: States of the snapshot that the function does without, or fields of one: `"account:orders"`.
+        renamed_fields: For a state, the old and the new names of fields inside its type: `{"account": {"orders": "count"}}`.
+
+    Examples:
+        >>> with tg.testing.harness(Totals(), key="user", schema="user string, amount double") as h:
+        ...     h.process(("ann", 5.0), ("ann", 7.0))
+        ...     h.state("total", "ann")
+        ...     snapshot = h.snapshot()
+        12.0
+        >>> columns = "user string, amount double"
+        >>> with tg.testing.harness(Totals(), key="user", schema=columns, parallelism=3, restore=snapshot) as h:
+        ...     h.state("total", "ann")
+        12.0
     """
     if isinstance(function, Stream):
         node = _node_of(function)

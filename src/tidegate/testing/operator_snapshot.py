@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tidegate.checkpoint.assignment import RestoreTarget, UnclaimedState, plan_restore
 from tidegate.checkpoint.metadata import (
     CheckpointMetadata,
     ElementCount,
@@ -17,18 +16,19 @@ from tidegate.checkpoint.metadata import (
     StateNumber,
     TaskState,
 )
-from tidegate.checkpoint.operator_shares import OperatorShares
-from tidegate.checkpoint.operators import describe_node, with_undeclared_states
+from tidegate.checkpoint.metadata.operators import describe_node, with_undeclared_states
+from tidegate.checkpoint.task.assignment import RestoreTarget, UnclaimedState, plan_restore
+from tidegate.checkpoint.task.operator_shares import OperatorShares
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Term, Uid
 from tidegate.core.times import MIN_WATERMARK
 from tidegate.graph.model import Process, Transform
 from tidegate.graph.state_ids import assign
 from tidegate.graph.states import Distribution, StateSpec
-from tidegate.savepoint.compatibility import JobNow
+from tidegate.savepoint.compatibility import JobInHarness
 from tidegate.savepoint.renames import DeclaredNames, carried_over
-from tidegate.savepoint.restore_compatibility import Fitted, converter, fit
-from tidegate.state.key_groups import range_of_slot
-from tidegate.state.operator_states import element_entries, read_elements
+from tidegate.savepoint.restore_compatibility import Fitted, check_names, converter, fit
+from tidegate.state.accessors.operator_states import element_entries, read_elements
+from tidegate.state.keys.key_groups import range_of_slot
 from tidegate.state.port import StateStore
 from tidegate.state.version import VersionId
 
@@ -66,12 +66,17 @@ class Snapshot:
     """All state of a function at one moment, restorable with any parallelism."""
 
     max_parallelism: int
+    """The number of key groups."""
     described: OperatorInfo
     """The operator and its states, as a snapshot of a job has them."""
     state_ids: Mapping[tuple[Uid, str], int]
+    """The number under which each state is stored."""
     entries: tuple[tuple[bytes, bytes], ...]
+    """All entries of keyed state, as stored."""
     watermark_ms: int = MIN_WATERMARK
+    """The watermark at that moment."""
     clock_ms: int = 0
+    """The processing time at that moment."""
     operator: tuple[Held, ...] = ()
     """Operator state of each instance."""
 
@@ -103,7 +108,9 @@ class FittedSnapshot:
         ids = assign(known, [(uid, spec.name) for spec in node.states])
         now = describe_node(node, uid, 1, 1, "", ids)
         renames = {(str(uid), state): fields for state, fields in renamed_fields.items()}
-        fitted = fit(stored, JobNow((now,), renames=renames, drops={(uid, name) for name in drop_state}), False)
+        job = JobInHarness((now,), renames=renames, drops={(str(uid), name) for name in drop_state})
+        check_names(stored, job)
+        fitted = fit(stored, job, False)
         if not fitted.compatibility.compatible:
             raise UnclaimedState(tuple(sorted({verdict.uid for verdict in fitted.compatibility.refusals})))
         return FittedSnapshot(snapshot, stored, ids, fitted)

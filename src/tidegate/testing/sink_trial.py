@@ -21,9 +21,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tidegate.checkpoint.committables import Ledger, marks
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.checkpoint.staging import InlineRoom, JobStaging, StagedReader
+from tidegate.checkpoint.output.committables import Ledger, marks
+from tidegate.checkpoint.output.staging import InlineRoom, JobStaging, StagedReader
 from tidegate.connectors.outcome import outcome_of
 from tidegate.connectors.sink import (
     Committable,
@@ -41,7 +41,7 @@ from tidegate.connectors.sink import (
 from tidegate.core.faults import arm, reach
 from tidegate.core.history import History, claimed, learnt, reached
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, Term, Uid, ordinal, term_of
-from tidegate.graph.schema import Schema
+from tidegate.schema.schema import Schema
 from tidegate.testing.storage import MemoryStorage
 
 if TYPE_CHECKING:
@@ -373,7 +373,7 @@ def new_rows(count: int) -> list[Row]:
 
 
 def batch_of(rows: Sequence[Row]) -> pa.RecordBatch:
-    from tidegate.graph.columns import batch_from_rows
+    from tidegate.schema.columns import batch_from_rows
 
     return batch_from_rows(rows, SCHEMA)
 

@@ -13,7 +13,7 @@ from pyiceberg.catalog import Catalog, load_catalog
 from tidegate.connectors.lakehouse import DeltaSink, IcebergSink
 from tidegate.connectors.sink import Committable, Committer, CommitterContext, Sink, WriterContext
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, Term, Uid
-from tidegate.graph.schema import Schema
+from tidegate.schema.schema import Schema
 
 SCHEMA = Schema.parse("id bigint NOT NULL, day date, name string")
 LINEAGE, SINK = Lineage("line1"), Uid("out")

@@ -19,7 +19,7 @@ from tidegate.connectors.lakehouse import DeltaSink
 from tidegate.connectors.lakehouse.errors import StagedFilesGone, TableUnsuitable
 from tidegate.core import faults
 from tidegate.core.errors import GraphError, SchemaError
-from tidegate.graph.schema import Schema
+from tidegate.schema.schema import Schema
 
 ROWS = [(1, date(2024, 1, 1), "a"), (2, None, "b")]
 ALL_TYPES = Schema.parse(

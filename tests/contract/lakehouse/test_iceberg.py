@@ -20,7 +20,7 @@ from tidegate.connectors.lakehouse.iceberg.committer import ATTEMPTS, IcebergCom
 from tidegate.connectors.lakehouse.iceberg.table import load
 from tidegate.core import faults
 from tidegate.core.errors import SchemaError
-from tidegate.graph.schema import Schema
+from tidegate.schema.schema import Schema
 
 ROWS = [(1, date(2024, 1, 1), "a"), (2, None, "b")]
 AT = datetime(2024, 2, 29, 23, 59, 59, 999_999, tzinfo=UTC)

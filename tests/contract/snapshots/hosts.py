@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidegate.checkpoint.assignment import KeyedShare, TaskRestore
+from tidegate.checkpoint.files.task_part import decode_part, digest_of
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.metadata import TaskState
-from tidegate.checkpoint.task_part import decode_part, digest_of
-from tidegate.checkpoint.version_restore import HostVersions, RestoreOrder, restore
-from tidegate.checkpoint.version_upload import Stored, UploadOrder, VersionUpload
+from tidegate.checkpoint.task.assignment import KeyedShare, TaskRestore
+from tidegate.checkpoint.task.version_restore import HostVersions, RestoreOrder, restore
+from tidegate.checkpoint.task.version_upload import Stored, UploadOrder, VersionUpload
 from tidegate.core.ids import AttemptId, EpochId, HostId, Slot, TaskId, Term
 from tidegate.state.changelog import without_changelog
-from tidegate.state.keys import state_prefix
+from tidegate.state.keys.entry_keys import state_prefix
 from tidegate.state.port import StateBackend
 from tidegate.state.version import VersionId
 from tidegate.storage import Storage

@@ -21,15 +21,15 @@ from hypothesis.stateful import (
 
 from tests.contract.snapshots.hosts import GROUPS, TERM, Entries, Host, key, some, version
 from tests.contract.state.versions import forget
-from tidegate.checkpoint import version_restore
+from tidegate.checkpoint.files.task_part import digest_of
 from tidegate.checkpoint.metadata import FileList, TaskState
-from tidegate.checkpoint.task_part import digest_of
-from tidegate.checkpoint.version_upload import Stored, UploadOrder
+from tidegate.checkpoint.task import version_restore
+from tidegate.checkpoint.task.version_upload import Stored, UploadOrder
 from tidegate.state.backends import backend_named
 from tidegate.state.changelog.chain import changes_path, truncate
-from tidegate.state.keys import key_group_range
+from tidegate.state.disk.version_directory import version_path
+from tidegate.state.keys.entry_keys import key_group_range
 from tidegate.state.version import VersionId
-from tidegate.state.version_directory import version_path
 from tidegate.storage import LocalStorage, Storage
 
 BACKENDS = ("hashmap", "rocksdb")

@@ -16,16 +16,16 @@ from hypothesis import strategies as st
 from tests.contract.snapshots.hosts import GROUPS, TERM, Entries, Host, some, version
 from tests.contract.state.versions import forget
 from tidegate.checkpoint.metadata import TaskState
-from tidegate.checkpoint.version_restore import HostVersions
-from tidegate.checkpoint.version_upload import UploadOrder
+from tidegate.checkpoint.task.version_restore import HostVersions
+from tidegate.checkpoint.task.version_upload import UploadOrder
 from tidegate.core.errors import CorruptState
 from tidegate.core.ids import HostId
 from tidegate.state.backends import backend_named
 from tidegate.state.changelog.chain import changes_path
-from tidegate.state.disk_token import note_start
-from tidegate.state.local_root import LocalRoot
+from tidegate.state.disk.disk_token import note_start
+from tidegate.state.disk.local_root import LocalRoot
+from tidegate.state.disk.version_directory import version_path
 from tidegate.state.version import VersionId
-from tidegate.state.version_directory import version_path
 from tidegate.storage import LocalStorage, StorageError
 from tidegate.testing.storage import FaultyStorage
 

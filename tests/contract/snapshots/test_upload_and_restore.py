@@ -14,20 +14,20 @@ from pathlib import Path
 import pytest
 
 from tests.contract.snapshots.hosts import LAYOUT, TERM, Host, key, some, version
-from tidegate.checkpoint import version_upload
-from tidegate.checkpoint.file_lists import loaded_task
+from tidegate.checkpoint.files.file_lists import loaded_task
+from tidegate.checkpoint.files.task_part import ListChange, encode_part, read_part
 from tidegate.checkpoint.metadata import FileList, MetadataDamaged, StoredFileList, TaskState
-from tidegate.checkpoint.task_part import ListChange, encode_part, read_part
-from tidegate.checkpoint.version_restore import HostVersions
+from tidegate.checkpoint.task import version_upload
+from tidegate.checkpoint.task.version_restore import HostVersions
 from tidegate.core import faults
 from tidegate.core.ids import AttemptId, HostId, Slot, TaskId
 from tidegate.core.storage_cost import RequestCounts
 from tidegate.state.backends import backend_named
-from tidegate.state.disk_token import note_start
-from tidegate.state.local_root import LocalRoot
+from tidegate.state.disk.disk_token import note_start
+from tidegate.state.disk.local_root import LocalRoot
+from tidegate.state.disk.version_directory import version_path
 from tidegate.state.port import StateBackend
 from tidegate.state.version import VersionId
-from tidegate.state.version_directory import version_path
 from tidegate.storage import CorruptFile, LocalStorage, ObjectMissing, Storage
 
 POINTS = (
@@ -527,7 +527,7 @@ def test_at_a_start_a_version_of_this_boot_is_used_without_checksums(
 ) -> None:
     """A byte that was changed shows whether content was compared: storage is asked for the file, or not."""
     if since == "an unknown boot":
-        monkeypatch.setattr("tidegate.state.local_root._BOOT_ID", tmp_path / "none")
+        monkeypatch.setattr("tidegate.state.disk.local_root._BOOT_ID", tmp_path / "none")
     root = LocalRoot.open(tmp_path)
     if since != "no start":
         note_start(root.path)
@@ -536,7 +536,7 @@ def test_at_a_start_a_version_of_this_boot_is_used_without_checksums(
     damage_largest(home, states[0])
     if since == "an earlier boot":
         (tmp_path / "boot").write_text("another")
-        monkeypatch.setattr("tidegate.state.local_root._BOOT_ID", tmp_path / "boot")
+        monkeypatch.setattr("tidegate.state.disk.local_root._BOOT_ID", tmp_path / "boot")
     host = Host(home, backend, HereOnly(tmp_path / "storage"))
     fetched = contextlib.nullcontext() if since == "this boot" else pytest.raises(AssertionError, match="was fetched")
     with fetched:

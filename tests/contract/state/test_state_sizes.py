@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.contract.state.versions import forget, v
-from tidegate.state import state_sizes
-from tidegate.state.keys import entry_key, prefix_end, state_prefix
+from tidegate.state.disk import state_sizes
+from tidegate.state.disk.state_sizes import StateSizes
+from tidegate.state.keys.entry_keys import entry_key, prefix_end, state_prefix
 from tidegate.state.port import StateBackend
-from tidegate.state.state_sizes import StateSizes
 from tidegate.state.version import Manifest, VersionId
 
 GROUPS = 8

@@ -13,8 +13,8 @@ from tests.contract.state.versions import KEY_GROUPS, build, contents, in_fresh_
 from tidegate.core import faults
 from tidegate.core.ids import Term
 from tidegate.state.backends import backend_named
+from tidegate.state.disk.version_directory import versions_of
 from tidegate.state.port import StateBackend
-from tidegate.state.version_directory import versions_of
 
 
 @pytest.mark.feature("C25")

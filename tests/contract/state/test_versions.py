@@ -22,8 +22,8 @@ from tests.contract.state.versions import (
 from tidegate.core.errors import CorruptState, StateError
 from tidegate.core.ids import Term
 from tidegate.state.backends import backend_named
+from tidegate.state.disk.version_directory import version_path
 from tidegate.state.port import StateBackend, VersionMissing
-from tidegate.state.version_directory import version_path
 
 
 @pytest.mark.feature("C25", "F1")

@@ -10,14 +10,14 @@ import pytest
 from tests.servers.hdfs import Hdfs
 from tests.unit.checkpoint.history_kit import LAYOUT, LINE, draft, signatures
 from tests.unit.checkpoint.history_kit import idle as nothing_in_flight
-from tidegate.checkpoint import entry as entries
-from tidegate.checkpoint.claim import claim
-from tidegate.checkpoint.cleaner import Cleaner
-from tidegate.checkpoint.completed_store import CompletedCheckpointStore
-from tidegate.checkpoint.contents import CheckpointContents
+from tidegate.checkpoint.completed.cleaner import Cleaner
+from tidegate.checkpoint.completed.completed_store import CompletedCheckpointStore
 from tidegate.checkpoint.effects import perform
-from tidegate.checkpoint.log import newest
-from tidegate.checkpoint.start import Start
+from tidegate.checkpoint.files.contents import CheckpointContents
+from tidegate.checkpoint.job_log import entry as entries
+from tidegate.checkpoint.job_log.claim import claim
+from tidegate.checkpoint.job_log.log import newest
+from tidegate.checkpoint.job_log.start import Start
 from tidegate.storage import Patience, Storage, StorageError, open_storage
 
 LIMIT = 24

@@ -16,7 +16,7 @@ import tidegate as tg
 from tests import sparks
 from tests.integration.kafka.test_job import Count
 from tests.waiting import eventually, while_running
-from tidegate.control.rest import RestServer
+from tidegate.control.rest.server import RestServer
 
 
 class Notes(tg.JobListener):

@@ -17,8 +17,8 @@ from tests.integration.inputs import write_batches
 from tests.integration.kafka.topics import read
 from tests.servers.fixtures import postgres_server
 from tests.waiting import remove
+from tidegate.checkpoint.job_log.start import DirectoryMoved
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.checkpoint.start import DirectoryMoved
 from tidegate.connectors.outcome import ForeignOutput
 from tidegate.runtime.checkpoints.committers import Committers
 from tidegate.runtime.checkpoints.history import JobHistory

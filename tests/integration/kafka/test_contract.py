@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from tests.integration.kafka.topics import read
 from tidegate.connectors.kafka import KafkaSink
 from tidegate.core.faults import arm
-from tidegate.graph.schema import Schema
+from tidegate.schema.schema import Schema
 from tidegate.testing.sink_contract import OrderContract, RefusalContract, SinkContract, check
 from tidegate.testing.sink_trial import Killed, SinkTrial, failing
 

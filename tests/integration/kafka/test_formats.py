@@ -28,7 +28,7 @@ from tidegate.connectors.kafka.positions import Range
 from tidegate.connectors.kafka.reader import Cluster, read_range
 from tidegate.connectors.sink import prepare
 from tidegate.core.errors import GraphError
-from tidegate.graph.schema import Schema
+from tidegate.schema.schema import Schema
 
 BY_TOPIC = {"subject.name.strategy": lambda context, name: f"{context.topic}-{context.field}"}
 

@@ -123,7 +123,7 @@ def test_the_example_of_the_documentation_runs(spark, kafka, tmp_path):
 def test_a_topic_of_a_sink_that_is_not_there_ends_the_first_start_before_a_row_is_read(spark, kafka, tmp_path):
     source = kafka.topic()
     fill(kafka, source, [{"value": "a"}])
-    with pytest.raises(KafkaRefused, match=r"find topic 'nowhere' at .*Create the topic first"):
+    with pytest.raises(KafkaRefused, match=r"There is no topic 'nowhere' at .*Create the topic first"):
         counting(spark, kafka, source, "nowhere", tmp_path)
 
 

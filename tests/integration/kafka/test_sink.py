@@ -20,7 +20,7 @@ from tidegate.connectors.kafka.errors import KafkaRefused, KafkaUnavailable, Mar
 from tidegate.connectors.kafka.marker import Expired
 from tidegate.connectors.kafka.payload import KafkaCommittable
 from tidegate.core import faults
-from tidegate.graph.schema import Schema
+from tidegate.schema.schema import Schema
 from tidegate.testing.faults import FaultOrders
 
 STEPS = ["kafka.1-marker-read", "kafka.2-sent", "kafka.3-marked", "kafka.4-committed"]

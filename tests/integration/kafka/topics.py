@@ -20,7 +20,7 @@ from tests.sparks import ROOT
 from tidegate.connectors.kafka import KafkaSink
 from tidegate.connectors.sink import Committable, Committer, CommitterContext, WriterContext
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, Term, Uid
-from tidegate.graph.schema import Schema
+from tidegate.schema.schema import Schema
 from tidegate.testing import faults
 
 SCHEMA = Schema.parse("key string, value string")

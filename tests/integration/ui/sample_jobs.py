@@ -1,4 +1,5 @@
-"""Jobs that the pages are shown with: one that runs, one that fails, and one that gets no rows.
+"""Jobs that the pages are shown with: one that runs, one that fails, one that gets no rows, one that gets no more, and one that
+is long in starting.
 
 As a program, this runs the first one in a driver of its own, until it is killed: `python -m … FOLDER`.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,7 @@ from tests.integration.inputs import stream
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
+    from tidegate.connectors.write_ahead import CommitToken
     from tidegate.runtime.driver.job_run import JobRun
 
 CHECKPOINTS = "checkpoints"
@@ -71,8 +74,12 @@ def orders(spark, folder: Path, name: str = "orders") -> JobRun:
     totals.sink("totals-out", tg.FileSink(str(folder / "totals"), format="json"))
     bands = totals.key_by("band").process("bands", Bands(), schema="band string, users bigint")
     bands.sink("bands-out", tg.DiscardSink())
-    checkpoints = tg.Checkpointing(dir=str(folder / CHECKPOINTS), interval="1 s")
-    return job.start(spark, checkpoint=checkpoints, trigger="500 ms")
+    return job.start(
+        spark,
+        checkpoint=tg.Checkpointing(dir=str(folder / CHECKPOINTS), interval="1 s"),
+        trigger="500 ms",
+        options={"execution.checkpointing.savepoint-dir": str(folder / "savepoints")},
+    )
 
 
 def failing(spark, folder: Path) -> JobRun:
@@ -92,6 +99,44 @@ def waiting(spark, folder: Path) -> JobRun:
     return job.start(spark)
 
 
+class Patient(Picky):
+    """Opens when the file is there."""
+
+    def __init__(self, signal: str) -> None:
+        self._signal = signal
+
+    def open(self, ctx):
+        eventually(Path(self._signal).exists)
+
+
+def starting(spark, folder: Path) -> JobRun:
+    """Starts when a file `go` is put into the folder."""
+    job = tg.Job("starting", parallelism=2)
+    rows = job.source("rows", stream(spark, folder / "in", "k string, v int", [[("a", 5)]]))
+    patient = rows.key_by("k").process("picky", Patient(str(folder / "go")), schema="k string, n bigint")
+    patient.sink("out", tg.DiscardSink())
+    return job.start(spark, checkpoint=tg.Checkpointing(dir=str(folder / CHECKPOINTS), interval="1 s"))
+
+
+def deliver(folder: Path, rows: list[tuple[str, int]], token: CommitToken) -> None:
+    """Write a file whose name is the token, so that a second delivery replaces the first."""
+    (folder / "out").mkdir(exist_ok=True)
+    (folder / "out" / str(token).replace("/", "-")).write_text("".join(f"{k} {n}\n" for k, n in rows))
+
+
+def counting(spark, folder: Path, name: str) -> JobRun:
+    """Gets rows whenever a file is put into `in`, and writes files to `out`."""
+    rows = stream(spark, folder / "in", "k string, v int", [[("a", 5), ("b", 4)], [("a", 2), ("c", 8)]])
+    job = tg.Job(name, parallelism=2)
+    counted = job.source("rows", rows).key_by("k").process("picky", Picky(), schema="k string, n bigint")
+    counted.sink("out", tg.WriteAheadSink(partial(deliver, folder), idempotent=True))
+    return job.start(
+        spark,
+        checkpoint=tg.Checkpointing(dir=str(folder / CHECKPOINTS), interval="200 ms"),
+        options={"execution.output.max-waiting-epochs": "2"},
+    )
+
+
 def completed(run: JobRun) -> int:
     return 0 if run.checkpoints is None else run.checkpoints.counts.completed
 
@@ -101,5 +146,6 @@ if __name__ == "__main__":
 
     run = orders(sparks.session(), Path(sys.argv[1]))
     eventually(lambda: completed(run) >= 3 and len(run.reports) >= 5)
+    run.savepoint().result()
     print("ready", flush=True)
     time.sleep(600)

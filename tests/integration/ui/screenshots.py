@@ -1,12 +1,10 @@
-"""Takes the pictures of the documentation that need a job: `python -m tests.integration.ui.screenshots --to docs/images/ui`.
-
-Those of the overview in each situation are made by `tests.integration.ui.test_ui_health`, without Spark.
-"""
+"""Takes the pictures of the documentation that need a job: `python -m tests.integration.ui.screenshots --to docs/images/ui`."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import tempfile
 import time
 from dataclasses import dataclass
@@ -14,12 +12,14 @@ from pathlib import Path
 
 from tests import sparks
 from tests.browser import Browser
-from tests.integration.ui.sites import SITES, Site, is_shown
+from tests.integration.ui.sites import SITES, SITUATIONS, Site, is_shown
 
 MOST_BYTES = 150_000
 HIGHEST = 1200
-WARM_UP_S = 25
-"""So long a running job is left alone, that its charts have something to show."""
+MARGIN = 16
+WARM_UP_S = {"running": 25, "idle": 32, "restarted": 8}
+"""So long a job is left alone: that its charts have something to show, and that an idle one is idle."""
+GRAPH = "[aria-label=Graph]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +31,15 @@ class Shot:
     page: str
     theme: str = "light"
     width: int = 1280
+    until: str = "#app"
+    """The last element in the picture."""
 
 
 SHOTS = (
     Shot("running-overview", "running", "overview"),
     Shot("failed-exceptions-dark", "failed", "exceptions", "dark"),
+    # The answers and the graph: what an operator sees first.
+    *(Shot(f"{name}-overview", name, "overview", until=GRAPH) for name in SITUATIONS),
 )
 
 
@@ -45,7 +49,10 @@ def take(browser: Browser, site: Site, shot: Shot, folder: Path) -> None:
         page.emulate_dark(shot.theme == "dark")
         page.goto(site.page_url(shot.page))
         page.wait_for(is_shown(shot.page))
-        height = min(HIGHEST, page.evaluate("Math.ceil(document.querySelector('#app').getBoundingClientRect().height)"))
+        bottom = page.evaluate(
+            f"Math.ceil(document.querySelector({json.dumps(shot.until)}).getBoundingClientRect().bottom)"
+        )
+        height = min(HIGHEST, bottom + MARGIN)
         path = folder / f"{shot.name}.png"
         while True:
             page.set_viewport(shot.width, height, mobile=shot.width < 720)
@@ -66,12 +73,12 @@ def main() -> None:
     asked.to.mkdir(parents=True, exist_ok=True)
     wanted = [shot for shot in SHOTS if asked.only in shot.name]
     with Browser() as browser:
-        for name, opened in SITES.items():
+        for name, opened in {**SITES, **SITUATIONS}.items():
             shots = [shot for shot in wanted if shot.site == name]
             if not shots:
                 continue
             with tempfile.TemporaryDirectory() as folder, opened(sparks.session(), Path(folder)) as site:
-                time.sleep(WARM_UP_S if name == "running" else 0)
+                time.sleep(WARM_UP_S.get(name, 0))
                 for shot in shots:
                     take(browser, site, shot, asked.to)
     sparks.end()

@@ -1,15 +1,10 @@
-"""The five answers on the overview, in every situation of a job. No Spark: the report of each situation is made up.
-
-As a program, this takes a picture of each: `python -m … FOLDER`.
-"""
+"""The five answers on the overview, in every situation of a job. No Spark: the report of each situation is made up."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -17,11 +12,11 @@ import pytest
 
 from tests.browser import Browser, Page
 from tests.integration.ui.sites import is_shown
-from tests.unit.control.test_rest import Pretended
+from tests.unit.control.rest.test_server import Pretended
 from tests.unit.runtime.monitoring.test_health import NOW, SITUATIONS, report
-from tidegate.control import reported_job
-from tidegate.control.rest import RestServer
-from tidegate.control.service import JobService
+from tidegate.control.jobs import reported_job
+from tidegate.control.jobs.service import JobService
+from tidegate.control.rest.server import RestServer
 from tidegate.core.clock import Instant, MonotonicMs, WallMs
 from tidegate.runtime.monitoring.health import answers
 from tidegate.runtime.monitoring.run_report import RunReport
@@ -84,18 +79,3 @@ def test_the_overview_shows_what_the_driver_has_decided(overview: tuple[Situated
         assert each.answer in text or each.answer_at_ms is not None
         assert each.detail.replace("\u00a0", " ") in text.replace("\u00a0", " ")
     assert page.console_errors == []
-
-
-if __name__ == "__main__":
-    folder = Path(sys.argv[1])
-    folder.mkdir(parents=True, exist_ok=True)
-    with Browser() as browser, overviews(browser) as (run, page):
-        page.set_viewport(1280, 700)
-        for situation in SITUATIONS:
-            show(run, page, situation)
-            height = page.evaluate(
-                "Math.ceil(document.querySelector('[aria-label=Graph]').getBoundingClientRect().bottom)"
-            )
-            page.set_viewport(1280, height + 16)  # The answers and the graph: what an operator sees first.
-            page.screenshot(folder / f"{situation.replace(' ', '-')}.png")
-            page.set_viewport(1280, 700)

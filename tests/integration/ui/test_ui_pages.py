@@ -13,8 +13,8 @@ from tests.integration.ui.sample_jobs import KEY
 from tests.integration.ui.sites import PAGES, SITES, Site, is_shown
 from tests.servers.axe import grave_problems
 from tests.sparks import session
-from tidegate.control.rest import RestServer
-from tidegate.control.stored_service import StoredJobs
+from tidegate.control.jobs.stored_service import StoredJobs
+from tidegate.control.rest.server import RestServer
 
 SIDEWAYS = "document.documentElement.scrollWidth > innerWidth"
 
@@ -51,6 +51,12 @@ def says(page: Page, *texts: str) -> None:
 
 def press_button(page: Page, text: str) -> None:
     page.evaluate(f"[...document.querySelectorAll('button')].find(b => b.innerText === {json.dumps(text)}).click()")
+
+
+def press_buttons(page: Page, text: str) -> None:
+    page.evaluate(
+        f"[...document.querySelectorAll('button')].filter(b => b.innerText === {json.dumps(text)}).forEach(b => b.click())"
+    )
 
 
 def test_every_page_is_accessible_and_calls_nobody_but_its_own_server(page, site):
@@ -143,9 +149,9 @@ def test_a_page_without_its_server_keeps_the_last_values_and_says_how_old_they_a
 @pytest.mark.parametrize("site", ["dead"], indirect=True, scope="module")
 def test_the_files_of_a_checkpoint_are_looked_for_without_a_driver(page, site):
     show(page, site[1], "savepoints")
-    says(page, "1 retained checkpoint")
-    press_button(page, "Check files")
-    says(page, "complete: all of it is in its metadata")
+    says(page, "1 savepoint", "1 retained checkpoint")
+    press_buttons(page, "Check files")
+    says(page, "6 files, ", " present", "complete: all of it is in its metadata")
     assert grave_problems(page) == []
 
 

@@ -18,16 +18,16 @@ from itertools import count
 from pathlib import Path
 
 from tests.unit.checkpoint.history_kit import release
-from tidegate.checkpoint.claim import claim, show_life
-from tidegate.checkpoint.cleaner import Cleaner
-from tidegate.checkpoint.completed_store import CompletedCheckpointStore, Draft
-from tidegate.checkpoint.contents import CheckpointContents
+from tidegate.checkpoint.completed.cleaner import Cleaner
+from tidegate.checkpoint.completed.completed_store import CompletedCheckpointStore, Draft
 from tidegate.checkpoint.effects import Commit, Steps, perform
-from tidegate.checkpoint.entry import RunOutcome, Signature
+from tidegate.checkpoint.files.contents import CheckpointContents
+from tidegate.checkpoint.files.shared import InFlight
+from tidegate.checkpoint.job_log.claim import claim, show_life
+from tidegate.checkpoint.job_log.entry import RunOutcome, Signature
+from tidegate.checkpoint.job_log.log import ClaimLost
+from tidegate.checkpoint.job_log.start import Start, StartRefused
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.checkpoint.log import ClaimLost
-from tidegate.checkpoint.shared import InFlight
-from tidegate.checkpoint.start import Start, StartRefused
 from tidegate.connectors.sink import Committable
 from tidegate.core.faults import reach
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Uid

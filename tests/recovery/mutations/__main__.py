@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from tests.prove import judged
+from tests.prove import DID_NOT_RUN, judged
 from tests.recovery.mutations.rules import MUTATIONS, Mutation
 from tests.scratch import Replacement, ScratchCopy
+
+_INVALID = re.compile(rf"^({DID_NOT_RUN}|AttributeError)\b.*", re.M)
+"""The line of a traceback that names such an error. An attribute that does not exist is one here: the simulation reports broken
+rules as violations, so it comes from the text of the mutation."""
 
 
 def search(copy: ScratchCopy, mutation: Mutation, seeds: int, timeout_s: int = 300) -> tuple[str | None, str]:
@@ -28,10 +33,18 @@ def _simulate(copy: ScratchCopy, seeds: int, timeout_s: int) -> tuple[str | None
     outcome.unlink(missing_ok=True)
     done = copy.python(timeout_s, "-m", "chaos", "simulate", "--seeds", str(seeds), "--json", str(outcome))
     if not outcome.exists():
-        return "0", "the simulation itself raised: " + done.stderr.strip().splitlines()[-1][:120]
+        return raised(done.stderr)
     result = json.loads(outcome.read_text())
     failure = result["failure"]
     return (None, "") if failure is None else (str(result["seeds"]), failure["violation"])
+
+
+def raised(stderr: str) -> tuple[str | None, str]:
+    """Judge a simulation that ended without a result. A mutation that cannot run was not found: it breaks no rule."""
+    if invalid := _INVALID.search(stderr):
+        return None, "the mutation cannot run: " + invalid[0][:120]
+    last = (stderr.strip().splitlines() or ["nothing"])[-1]
+    return "0", "the simulation itself raised: " + last[:120]
 
 
 def _test(copy: ScratchCopy, test: str, timeout_s: int) -> tuple[str | None, str]:

@@ -28,15 +28,15 @@ MUTATIONS = (
     Mutation(
         "again-own",
         "A driver with a write of unknown outcome claims the job again only after its own entries",
-        f"{CHECKPOINT}/claim.py",
+        f"{CHECKPOINT}/job_log/claim.py",
         "        if before.nonce != last.nonce and before.nonce not in ours:\n",
         "        if False:\n",
-        test="tests/unit/checkpoint/test_claim.py::test_claiming_again_takes_the_job_from_nobody",
+        test="tests/unit/checkpoint/job_log/test_claim.py::test_claiming_again_takes_the_job_from_nobody",
     ),
     Mutation(
         "end-found",
         "The end of the log is compared with traces that were read before it",
-        f"{CHECKPOINT}/log_end.py",
+        f"{CHECKPOINT}/job_log/log_end.py",
         "    end = yield from newest(layout, slot)\n",
         "",
         rare=True,
@@ -62,7 +62,7 @@ MUTATIONS = (
     Mutation(
         "put-if-absent",
         "A slot of the log is written only if absent",
-        f"{CHECKPOINT}/log.py",
+        f"{CHECKPOINT}/job_log/log.py",
         "result: Won | Lost = yield Create(path, entries.to_bytes(entry), entry.nonce)",
         """from tidegate.checkpoint.effects import Put
     there = yield Get(path)
@@ -73,7 +73,7 @@ MUTATIONS = (
     Mutation(
         "log-won",
         "A slot that a driver has created counts only if no later folder of the log has an entry",
-        f"{CHECKPOINT}/log.py",
+        f"{CHECKPOINT}/job_log/log.py",
         """    if entry.folder == 0:
         return result  # entries of `log` are never deleted
 """,
@@ -84,59 +84,62 @@ MUTATIONS = (
     Mutation(
         "log-end-again",
         "The end of the log counts only if the last folder is still the last one after the search",
-        f"{CHECKPOINT}/log.py",
+        f"{CHECKPOINT}/job_log/log.py",
         "        if now[-1:] == last[-1:]:\n",
         "        if True:\n",
-        test="tests/unit/checkpoint/test_log_folders.py::test_the_end_is_an_entry_that_was_the_last_one_during_the_search",
+        test="tests/unit/checkpoint/job_log/test_log_folders.py::test_the_end_is_an_entry_that_was_the_last_one_during_the_search",
     ),
     Mutation(
         "log-trim",
         "The folder before that of the newest entry is not deleted",
-        f"{CHECKPOINT}/log.py",
+        f"{CHECKPOINT}/job_log/log.py",
         "    for folder in older[:-1]:\n",
         "    for folder in older:\n",
     ),
     Mutation(
         "log-trim-own",
         "A driver deletes only folders of the log that are older than its own last entry",
-        f"{CHECKPOINT}/log.py",
+        f"{CHECKPOINT}/job_log/log.py",
         " if folder < mine.folder]\n",
         "]\n",
     ),
     Mutation(
         "log-next-folder",
         "The entry before a slot decides which folder the slot is in",
-        f"{CHECKPOINT}/entry.py",
+        f"{CHECKPOINT}/job_log/entry.py",
         "outcome=outcome, folder=before.next_folder,\n",
         "outcome=outcome, folder=_folder_for(before.slot + 1, before.folder),\n",
     ),
     Mutation(
         "dense-log",
         "A driver that loses a slot to another claim stops; it does not try the next one",
-        f"{CHECKPOINT}/completed_store.py",
+        f"{CHECKPOINT}/completed/completed_store.py",
         """        result = yield from append(self.layout, entry)
         if not isinstance(result, Won):
             raise ClaimLost(self.term, result)
 """,
-        """        from dataclasses import replace
-        while not isinstance((yield from append(self.layout, entry)), Won):
-            entry = replace(entry, slot=entry.slot + 1)
+        """        while isinstance(winner := (yield from append(self.layout, entry)), Entry):
+            slot, folder = winner.slot + 1, winner.next_folder
+            entry = replace(entry, slot=slot, folder=folder, next_folder=entries._folder_for(slot + 1, folder))
 """,
     ),
     Mutation(
         "claim-again",
         "A claim that finds a checkpoint in its slot takes that one as its base",
-        f"{CHECKPOINT}/claim.py",
+        f"{CHECKPOINT}/job_log/claim.py",
         """        result = yield from append(layout, mine)
 """,
-        """        while not isinstance((result := (yield from append(layout, mine))), Won):
-            mine = replace(mine, slot=mine.slot + 1)
+        """        from dataclasses import replace
+        CHECKPOINT = entries.EntryKind.CHECKPOINT
+        while isinstance(result := (yield from append(layout, mine)), Entry) and result.kind is CHECKPOINT:
+            slot, folder = result.slot + 1, result.next_folder
+            mine = replace(mine, slot=slot, folder=folder, next_folder=entries._folder_for(slot + 1, folder))
 """,
     ),
     Mutation(
         "metadata-first",
         "`_metadata` is durable before its entry is written",
-        f"{CHECKPOINT}/completed_store.py",
+        f"{CHECKPOINT}/completed/completed_store.py",
         """        path = yield from self._write_metadata(draft)
         reach("publish.1-metadata", id=draft.id, term=self.term)
 """,
@@ -146,21 +149,21 @@ MUTATIONS = (
     Mutation(
         "output-first",
         "Waiting output is durable before the metadata that refers to it",
-        f"{CHECKPOINT}/completed_store.py",
+        f"{CHECKPOINT}/completed/completed_store.py",
         "        yield from _write_objects(draft, self.term)\n",
         "",
     ),
     Mutation(
         "output-counted",
         "A checkpoint refers to an object only as long as it carries all that waits in there, wherever else it is",
-        f"{CHECKPOINT}/output_objects.py",
+        f"{CHECKPOINT}/files/output_objects.py",
         "    in_objects = {id(committable) for each in kept for committable in each.waiting}\n",
         "    in_objects = {id(committable) for each in objects for committable in each.waiting}\n",
     ),
     Mutation(
         "metadata-name",
         "A predecessor's unpublished `_metadata` is never taken for one's own",
-        f"{CHECKPOINT}/completed_store.py",
+        f"{CHECKPOINT}/completed/completed_store.py",
         """            if isinstance(result, Won):
                 return path
         raise""",
@@ -170,14 +173,14 @@ MUTATIONS = (
     Mutation(
         "all-acks",
         "A checkpoint is published when every task's upload is acknowledged",
-        f"{CHECKPOINT}/pending.py",
+        f"{CHECKPOINT}/coordination/pending.py",
         "return len(self.acks) == len(self.tasks)",
         "return len(self.acks) >= len(self.tasks) - 1",
     ),
     Mutation(
         "late-acks",
         "An acknowledgement counts for its own checkpoint only",
-        f"{CHECKPOINT}/coordinator.py",
+        f"{CHECKPOINT}/coordination/coordinator.py",
         "pending = self._pending.get(ack.checkpoint_id)\n"
         "        if pending is None:\n            return []\n        if not pending.acknowledge",
         "pending = self._pending.get(ack.checkpoint_id) or next(iter(self._pending.values()), None)\n"
@@ -186,14 +189,14 @@ MUTATIONS = (
     Mutation(
         "reuse",
         "Only file handles of a completed checkpoint are reused",
-        "chaos/simulation/driver.py",
-        "                new.append(path)\n",
-        "                new.append(path)\n                reusable[file.name] = path\n",
+        "chaos/simulation/model_tasks.py",
+        "                new.append(path)\n            placed",
+        "                new.append(path)\n                base.paths[file.name] = path\n            placed",
     ),
     Mutation(
         "discarded-branch",
         "A rewind aborts pending checkpoints: their epochs are discarded",
-        f"{CHECKPOINT}/coordinator.py",
+        f"{CHECKPOINT}/coordination/coordinator.py",
         """        for pending in list(self._pending.values()):
             actions += self._fail(pending, reason, now)
         self._finished = None
@@ -204,21 +207,21 @@ MUTATIONS = (
     Mutation(
         "rewind-output",
         "Output of discarded epochs is forgotten",
-        f"{CHECKPOINT}/committables.py",
+        f"{CHECKPOINT}/output/committables.py",
         "            sink.discard(term, epoch)",
         "            pass",
     ),
     Mutation(
         "term",
         "Every claim has a new term",
-        f"{CHECKPOINT}/entry.py",
+        f"{CHECKPOINT}/job_log/entry.py",
         "    return max(map(ordinal, terms), default=0) + 1\n",
         "    return max(map(ordinal, terms), default=0) or 1\n",
     ),
     Mutation(
         "fork-term",
         "A fork's terms begin above its origin's",
-        f"{CHECKPOINT}/entry.py",
+        f"{CHECKPOINT}/job_log/entry.py",
         "        terms += [base.term, base.epoch.term]\n",
         "        pass\n",
         rare=True,
@@ -226,14 +229,14 @@ MUTATIONS = (
     Mutation(
         "rollback-base",
         "A rollback begins only from what is retained",
-        f"{CHECKPOINT}/start.py",
+        f"{CHECKPOINT}/job_log/start.py",
         "    if asked is How.GONE:\n        return GONE\n",
         "",
     ),
     Mutation(
         "entry-drops",
         "Files go only after the entry that drops their checkpoint",
-        f"{CHECKPOINT}/completed_store.py",
+        f"{CHECKPOINT}/completed/completed_store.py",
         """        before = self.entry
         yield from self._append(entries.checkpoint(before, self._sign(), ref, self._num_retained))
 """,
@@ -248,14 +251,14 @@ MUTATIONS = (
     Mutation(
         "shared-count",
         "A file goes only when no retained checkpoint references it",
-        f"{CHECKPOINT}/list_registry.py",
+        f"{CHECKPOINT}/files/list_registry.py",
         "            if not self._counts[each.id]:\n",
         "            if self._counts[each.id] <= 1:\n",
     ),
     Mutation(
         "loser-deletes",
         "A driver that loses a slot deletes nothing",
-        f"{CHECKPOINT}/completed_store.py",
+        f"{CHECKPOINT}/completed/completed_store.py",
         "            raise ClaimLost(self.term, result)\n",
         """            from tidegate.checkpoint.effects import Delete
             lists = [(c.root, each.files) for c in self.contents.values() for each in c.lists]
@@ -266,7 +269,7 @@ MUTATIONS = (
     Mutation(
         "sweep-term",
         "A sweep touches no term above its own",
-        f"{CHECKPOINT}/shared.py",
+        f"{CHECKPOINT}/files/shared.py",
         "            return file.term is not None and file.term < self.term\n",
         "            return True\n",
         rare=True,
@@ -274,21 +277,21 @@ MUTATIONS = (
     Mutation(
         "sweep-pending",
         "A sweep leaves alone what may still complete",
-        f"{CHECKPOINT}/shared.py",
+        f"{CHECKPOINT}/files/shared.py",
         "            return file.number < self.pending_id\n        return self.epoch",
         "            return True\n        return self.epoch",
     ),
     Mutation(
         "sweep-staged",
         "A sweep leaves alone rows staged after the newest checkpoint",
-        f"{CHECKPOINT}/shared.py",
+        f"{CHECKPOINT}/files/shared.py",
         " and file.number <= self.epoch.number",
         "",
     ),
     Mutation(
         "sweep-ids",
         "Names of checkpoints above the last published id are not swept: another driver may be using them",
-        f"{CHECKPOINT}/shared.py",
+        f"{CHECKPOINT}/files/shared.py",
         "return file.number <= self.last_id and file.number < self.pending_id",
         "return True",
         rare=True,
@@ -296,37 +299,37 @@ MUTATIONS = (
     Mutation(
         "sweep-order",
         "A sweep notes what is referenced before it lists and reads pins",
-        f"{CHECKPOINT}/cleaner.py",
+        f"{CHECKPOINT}/completed/cleaner.py",
         "        needed |= held.names\n",
         "        needed = held.names | set(self._shared.counts())\n"
         "        for ref in store.entry.retained:\n            needed |= {ref.metadata, committed_record(ref.metadata)}\n",
-        test="tests/unit/checkpoint/test_cleaner.py::test_a_pin_placed_during_a_sweep_and_a_publication_is_not_missed",
+        test="tests/unit/checkpoint/completed/test_cleaner.py::test_a_pin_placed_during_a_sweep_and_a_publication_is_not_missed",
     ),
     Mutation(
         "pending-base",
         "Files that a pending checkpoint may reuse are held",
-        f"{CHECKPOINT}/cleaner.py",
+        f"{CHECKPOINT}/completed/cleaner.py",
         "        for base in in_flight.bases:\n",
         "        for base in ():\n",
     ),
     Mutation(
         "pins",
         "Clean-up reads pins",
-        f"{CHECKPOINT}/cleaner.py",
+        f"{CHECKPOINT}/completed/cleaner.py",
         "        for pin in (yield from read_pins(self._layout)):\n",
         "        for pin in ():\n",
     ),
     Mutation(
         "pin-check",
         "A pin holds only if the checkpoint is still retained after it was placed",
-        f"{CHECKPOINT}/pins.py",
+        f"{CHECKPOINT}/job_log/pins.py",
         "    if now is not None and ref in now.retained:\n",
         "    if True:\n",
     ),
     Mutation(
         "no-sweep",
         "Orphans are swept",
-        f"{CHECKPOINT}/cleaner.py",
+        f"{CHECKPOINT}/completed/cleaner.py",
         '        yield from self._delete(path for path in orphaned if path.endswith("/_metadata"))\n'
         '        yield from self._delete(path for path in orphaned if not path.endswith("/_metadata"))\n',
         "",
@@ -334,134 +337,129 @@ MUTATIONS = (
     Mutation(
         "commit-after",
         "Sinks commit only after the log entry",
-        f"{CHECKPOINT}/completed_store.py",
+        f"{CHECKPOINT}/completed/completed_store.py",
         '        reach("publish.1-metadata", id=draft.id, term=self.term)\n',
         '        reach("publish.1-metadata", id=draft.id, term=self.term)\n'
-        "        from tidegate.checkpoint.release_plan import publications\n"
+        "        from tidegate.checkpoint.output.release_plan import publications\n"
         "        for early in publications(self.ledger.carried_by(draft.epoch)):\n"
         "            yield from committables.commit(early)\n",
     ),
     Mutation(
         "carry",
         "A failed or timed-out checkpoint drops no committable",
-        f"{CHECKPOINT}/committables.py",
+        f"{CHECKPOINT}/output/committables.py",
         "return tuple(self.up_to(epoch))",
         "out = tuple(self.up_to(epoch))\n        self.confirm(marks(out))\n        return out",
     ),
     Mutation(
         "carry-epoch",
         "A checkpoint carries output up to its own epoch, not beyond",
-        f"{CHECKPOINT}/committables.py",
+        f"{CHECKPOINT}/output/committables.py",
         "return tuple(self.up_to(epoch))",
         "return self.waiting()",
     ),
     Mutation(
         "order",
         "Output is published in the order of epochs",
-        f"{CHECKPOINT}/release_plan.py",
+        f"{CHECKPOINT}/output/release_plan.py",
         "            Publication(sink, due.of(sink))\n",
         "            Publication(sink, due.of(sink)[::-1])\n",
     ),
     Mutation(
         "slot-order",
         "An epoch's output of all slots comes before any of the next epoch",
-        f"{CHECKPOINT}/release_plan.py",
+        f"{CHECKPOINT}/output/release_plan.py",
         "            Publication(sink, due.of(sink))\n",
         "            Publication(sink, tuple(sorted(due.of(sink), key=lambda c: (c.slot, c.epoch))))\n",
     ),
     Mutation(
         "stage-term",
         "Slots that are published independently stop together before each new term",
-        f"{CHECKPOINT}/sink_output.py",
+        f"{CHECKPOINT}/output/sink_output.py",
         "        end = min(last, EpochId(Term(term + 1), -1))\n",
         "        end = last\n",
     ),
     Mutation(
         "no-overtaking",
         "Nothing of a sink overtakes what its target did not take",
-        "chaos/simulation/driver.py",
-        """        try:
-            for committable in publication.committables:
-                yield from commit(replace(publication, committables=(committable,)))
-        except CommitFailed as failed:
-            error = str(failed)
-        except ForeignOutput as foreign:
-            error = foreign
+        "chaos/simulation/tasks.py",
+        """            yield from commit(replace(publication, committables=(committable,)))
+            taken.append(committable)
 """,
-        """        for committable in publication.committables:
-            try:
+        """            try:
                 yield from commit(replace(publication, committables=(committable,)))
-            except CommitFailed as failed:
-                error = str(failed)
-            except ForeignOutput as foreign:
-                error = foreign
+            except CommitFailed:
+                continue
+            taken.append(committable)
 """,
     ),
     Mutation(
         "due",
         "Only output of completed checkpoints is published",
-        f"{CHECKPOINT}/completed_store.py",
+        f"{CHECKPOINT}/completed/completed_store.py",
         "        before_term = EpochId(self.term, -1)\n",
         "        before_term = EpochId(self.term, 1 << 40)\n",
     ),
     Mutation(
         "left-out",
         "A checkpoint leaves out only what a target has taken",
-        "chaos/simulation/driver.py",
-        """        if result.error is None:
-            self._unasked.discard(sink)
+        f"{RUNTIME}/checkpoints/output.py",
+        """        if error is None:
+            now = self._history.clock.now()
+            self.schedule.succeeded(publication.sink, now)
 """,
         """        if True:
-            self._unasked.discard(sink)
+            now = self._history.clock.now()
+            self.schedule.succeeded(publication.sink, now)
 """,
     ),
     Mutation(
         "committed-record",
         "COMMITTED is recorded only when every target took all",
-        f"{CHECKPOINT}/completed_store.py",
+        f"{CHECKPOINT}/completed/completed_store.py",
         "            if not dropped and carried.is_in(self.ledger):\n                continue\n",
         "",
     ),
     Mutation(
         "stop-published",
         "A stop succeeds only when the output of its savepoint is published",
-        f"{CHECKPOINT}/completed_store.py",
+        f"{CHECKPOINT}/completed/completed_store.py",
         "        self.due_epoch = ref.epoch\n        self._unrecorded[ref.metadata] = ref, Carried(contents)\n",
         "        self._unrecorded[ref.metadata] = ref, Carried(contents)\n",
     ),
     Mutation(
         "savepoint-record",
         "That the output of a terminal savepoint is published is recorded",
-        f"{CHECKPOINT}/completed_store.py",
+        f"{CHECKPOINT}/completed/completed_store.py",
         "        self.due_epoch = ref.epoch\n        self._unrecorded[ref.metadata] = ref, Carried(contents)\n",
         "        self.due_epoch = ref.epoch\n",
     ),
     Mutation(
         "rows-wait",
         "Staged rows go only after COMMITTED",
-        f"{CHECKPOINT}/completed_store.py",
+        f"{CHECKPOINT}/completed/completed_store.py",
         "        files, lists = draft.contents.files | draft.contents.staged, ",
         "        files, lists = draft.contents.files, ",
     ),
     Mutation(
         "rows-next-entry",
         "Staged rows go only with an entry won after their COMMITTED record",
-        f"{CHECKPOINT}/completed_store.py",
+        f"{CHECKPOINT}/completed/completed_store.py",
         "                    self._recorded.add(ref.metadata)\n",
         "                    self._recorded.add(ref.metadata)\n                    self._drop(self.entry.retained)\n",
-        test="tests/unit/checkpoint/test_cleaner.py::test_an_ex_owner_does_not_take_rows_away_that_its_successor_carries_on",
+        test="tests/unit/checkpoint/completed/test_cleaner.py::test_an_ex_owner_does_not_take_rows_away_that_its_successor_carries_on",
     ),
     Mutation(
         "recommit",
         "Recovery commits what the base carries",
-        f"{CHECKPOINT}/completed_store.py",
+        f"{CHECKPOINT}/completed/completed_store.py",
         "            self.ledger.accept(c for c in contents.committables if not is_published(c))\n",
         "",
     ),
     Mutation(
         "fresh-from-own",
         "A new lineage that starts from the job's newest snapshot still publishes the output of that snapshot",
-        f"{CHECKPOINT}/entry.py",
+        f"{CHECKPOINT}/job_log/entry.py",
         "if _same(left, base) and left.lineage == lineage:",
         "if _same(left, base):",
         rare=True,
@@ -469,21 +467,21 @@ MUTATIONS = (
     Mutation(
         "fork-output",
         "A fork does not take its origin's output with it",
-        f"{CHECKPOINT}/completed_store.py",
+        f"{CHECKPOINT}/completed/completed_store.py",
         "        if base is not None and base.lineage == self.entry.lineage:\n            taken_over",
         "        if base is not None:\n            taken_over",
     ),
     Mutation(
         "owed",
         "Output of what once completed becomes visible, even if a rollback turns away from it",
-        f"{CHECKPOINT}/completed_store.py",
+        f"{CHECKPOINT}/completed/completed_store.py",
         "taken_over = [ref for ref in self.entry.owed if ref not in self.unreadable]",
         "taken_over: list[CheckpointRef] = []",
     ),
     Mutation(
         "held-savepoint",
         "A savepoint exists only once the log has a checkpoint of its epoch or a later one",
-        f"{CHECKPOINT}/coordinator.py",
+        f"{CHECKPOINT}/coordination/coordinator.py",
         "        if _must_be_held(pending, self._base):\n",
         "        if False:\n",
         rare=True,
@@ -491,7 +489,7 @@ MUTATIONS = (
     Mutation(
         "lineage",
         "A fork has its own lineage",
-        f"{CHECKPOINT}/claim.py",
+        f"{CHECKPOINT}/job_log/claim.py",
         "lineage = decision.lineage if isinstance(decision, Resume) else new_lineage()",
         "lineage = decision.lineage if isinstance(decision, Resume) else "
         "decision.base.lineage if decision.base else new_lineage()",
@@ -499,20 +497,21 @@ MUTATIONS = (
     Mutation(
         "terminal-entry",
         "The savepoint that ends a job is in the log before it commits anything",
-        "chaos/simulation/driver.py",
-        '            yield from store.publish_terminal(ref, world.read("", body))\n',
-        """            from tidegate.checkpoint.release_plan import publications
+        f"{RUNTIME}/checkpoints/checkpointer.py",
+        "            yield from self._store.publish_terminal(ref, contents)\n",
+        """            from tidegate.checkpoint.output.release_plan import publications
+            from tidegate.runtime.checkpoints.term_effects import StartCommit
 
-            for early in publications(store.ledger.carried_by(pending.epoch)):
-                yield from commit(early)
-            yield from store.publish_terminal(ref, world.read("", body))
+            for early in publications(self._store.ledger.carried_by(pending.epoch)):
+                yield StartCommit(early)
+            yield from self._store.publish_terminal(ref, contents)
 """,
         rare=True,
     ),
     Mutation(
         "stopping",
         "While the savepoint that ends the job is under way, no later checkpoint begins",
-        f"{CHECKPOINT}/coordinator.py",
+        f"{CHECKPOINT}/coordination/coordinator.py",
         "while self._finished is not None and not _is_ending(self._pending):",
         "while self._finished is not None:",
         rare=True,
@@ -520,22 +519,22 @@ MUTATIONS = (
     Mutation(
         "heartbeat",
         "A start without force does not take a job whose heartbeat moves",
-        f"{CHECKPOINT}/claim.py",
+        f"{CHECKPOINT}/job_log/claim.py",
         "                alive = after != before or _moved(before.term, beat, later)\n",
         "                alive = False\n",
     ),
     Mutation(
         "after-end",
         "Nothing follows the end of a run",
-        f"{CHECKPOINT}/completed_store.py",
+        f"{CHECKPOINT}/completed/completed_store.py",
         "        if self.entry.outcome is not None:\n            raise RunEnded(self.entry)\n",
         "",
-        test="tests/unit/checkpoint/test_completed_store.py::test_an_end_without_retention_gives_the_checkpoints_up_before_it_deletes_them",
+        test="tests/unit/checkpoint/completed/test_completed_store.py::test_an_end_without_retention_gives_the_checkpoints_up_before_it_deletes_them",
     ),
     Mutation(
         "timeout",
         "A checkpoint that does not complete expires",
-        f"{CHECKPOINT}/coordinator.py",
+        f"{CHECKPOINT}/coordination/coordinator.py",
         "now.monotonic_ms >= pending.deadline_ms",
         "False",
     ),
@@ -549,60 +548,70 @@ MUTATIONS = (
     Mutation(
         "savepoint-waits",
         "A savepoint under way holds back no checkpoint, unless it ends the job",
-        f"{CHECKPOINT}/coordinator.py",
+        f"{CHECKPOINT}/coordination/coordinator.py",
         "return sum(not each.request.kind.is_savepoint for each in pending.values())",
         "return len(pending)",
     ),
     Mutation(
         "subsumed",
         "A completed checkpoint subsumes older pending ones",
-        f"{CHECKPOINT}/coordinator.py",
+        f"{CHECKPOINT}/coordination/coordinator.py",
         "if older.id < checkpoint_id and not older.request.kind.is_savepoint:",
         "if False:",
-        test="tests/unit/checkpoint/test_coordinator.py::test_a_newer_completed_checkpoint_subsumes_an_older_pending_one_without_blame",
+        test="tests/unit/checkpoint/coordination/test_coordinator.py::test_a_newer_completed_checkpoint_subsumes_an_older_pending_one_without_blame",
     ),
     Mutation(
         "claimed-kept",
         "A claimed savepoint goes only when an entry has dropped it",
-        f"{CHECKPOINT}/cleaner.py",
+        f"{CHECKPOINT}/completed/cleaner.py",
         "listed = [ref for ref in store.entry.disposing if",
         "listed = [ref for ref in (*store.entry.disposing, *store.entry.retained) if not ref.owned and",
     ),
     Mutation(
         "claimed-pins",
         "A pin holds a claimed savepoint",
-        f"{CHECKPOINT}/cleaner.py",
+        f"{CHECKPOINT}/completed/cleaner.py",
         """            if ref.metadata in pinned:
                 continue
 """,
         "",
-        test="tests/unit/checkpoint/test_takeover.py::test_a_pin_holds_a_claimed_savepoint",
+        test="tests/unit/checkpoint/job_log/test_takeover.py::test_a_pin_holds_a_claimed_savepoint",
     ),
     Mutation(
         "one-epoch",
         "An id is announced to one epoch only",
-        f"{CHECKPOINT}/announcements.py",
+        f"{CHECKPOINT}/coordination/announcements.py",
         "if taken is None or taken.id <= self._taken or (empty",
         "if taken is None or (empty",
     ),
     Mutation(
+        "withdrawn",
+        "While the loop decides, no epoch takes what was announced before",
+        f"{CHECKPOINT}/coordination/announcements.py",
+        """            self._next = None
+            self._decided = False
+            return""",
+        """            self._decided = False
+            return""",
+    ),
+    Mutation(
         "announced-alone",
         "Nothing is announced while a checkpoint is in progress",
-        f"{CHECKPOINT}/coordinator.py",
-        "if self._closed or self._drains or self._pending or self._due_ms is None:",
-        "if self._closed or self._drains or self._due_ms is None:",
+        f"{CHECKPOINT}/coordination/coordinator.py",
+        "if self._closed or self._drains or self._pending:",
+        "if self._closed or self._drains:",
     ),
     Mutation(
         "void-id",
         "An id that was announced to an epoch is never used for another one",
-        f"{CHECKPOINT}/announcements.py",
-        "            return self._taken < id\n",
-        "            return True\n",
+        f"{CHECKPOINT}/coordination/announcements.py",
+        "        return self.taken >= id\n",
+        "        return False\n",
     ),
     Mutation(
         "sweep-announced",
         "A sweep leaves files of the announced checkpoint alone",
-        f"{CHECKPOINT}/coordinator.py",
+        f"{CHECKPOINT}/coordination/coordinator.py",
         "lowest = min((*self._pending, *self._reserved), default=self._next_id)",
         "lowest = min((*self._pending, *self._reserved), default=self._next_id + 1)",
     ),
@@ -623,24 +632,24 @@ MUTATIONS = (
     Mutation(
         "epoch-end",
         "A periodic checkpoint does not begin in the middle of an epoch",
-        f"{CHECKPOINT}/coordinator.py",
-        "self._begun is None and (self._epoch_runs() or not",
-        "self._begun is None and (not",
+        f"{CHECKPOINT}/coordination/coordinator.py",
+        "self._begun is None and (ahead.runs or ",
+        "self._begun is None and (",
     ),
     Mutation(
         "reserved-spared",
         "Clean-up spares files that are stored under a reserved id",
-        f"{CHECKPOINT}/coordinator.py",
+        f"{CHECKPOINT}/coordination/coordinator.py",
         "lowest = min((*self._pending, *self._reserved), default=self._next_id)",
         "lowest = min(self._pending, default=self._next_id)",
     ),
     Mutation(
         "reserved-base",
         "Clean-up spares the checkpoint whose files a version in the background shares",
-        f"{CHECKPOINT}/coordinator.py",
+        f"{CHECKPOINT}/coordination/coordinator.py",
         "for pending in self._pending.values()), *self._reserved.values())",
         "for pending in self._pending.values()),)",
-        test="tests/unit/checkpoint/test_reserved_ids.py::test_clean_up_spares_a_reserved_id_and_its_base_until_it_is_released",
+        test="tests/unit/checkpoint/coordination/test_reserved_ids.py::test_clean_up_spares_a_reserved_id_and_its_base_until_it_is_released",
     ),
     Mutation(
         "reserved-until-used",
@@ -661,36 +670,180 @@ MUTATIONS = (
         "rewind-forgets",
         "A checkpoint that is announced after a rewind does not start from a version of before",
         f"{RUNTIME}/checkpoints/checkpointer.py",
-        "        self._materializer.forget()\n        self._act(aborted)",
-        "        self._act(aborted)\n        self._materializer.forget()",
+        "        self._materializer.forget()\n        yield from self._act(aborted)",
+        "        yield from self._act(aborted)\n        self._materializer.forget()",
         test="tests/unit/runtime/checkpoints/test_changelog_checkpoints.py"
         "::test_nothing_is_announced_that_starts_from_a_version_of_discarded_epochs",
     ),
     Mutation(
+        "release-first",
+        "Output of a completed checkpoint is released before what follows from its completion",
+        f"{RUNTIME}/checkpoints/checkpointer.py",
+        """        yield from self._output.release()
+        yield from self._act(actions)
+        yield from self._ownership.stand_alone()
+""",
+        """        yield from self._act(actions)
+        yield from self._output.release()
+        yield from self._ownership.stand_alone()
+""",
+        rare=True,
+    ),
+    Mutation(
+        "clean-after-release",
+        "Output of a completed checkpoint is released before clean-up",
+        f"{RUNTIME}/checkpoints/checkpointer.py",
+        """        yield from self._output.release()
+        yield from self._act(actions)
+        yield from self._ownership.stand_alone()
+        yield from self.clean()
+""",
+        """        yield from self.clean()
+        yield from self._output.release()
+        yield from self._act(actions)
+        yield from self._ownership.stand_alone()
+""",
+    ),
+    Mutation(
+        "adopt-own",
+        "After an unknown outcome, the driver adopts the entry that it tried to write",
+        f"{RUNTIME}/checkpoints/owned_term.py",
+        "self._signer.unsettled, self._signer.sign_again",
+        "set(), self._signer.sign_again",
+    ),
+    Mutation(
+        "returns-to-newest",
+        "A run returns to the newest checkpoint",
+        f"{RUNTIME}/checkpoints/checkpointer.py",
+        "        self._ownership.snapshot = metadata\n        dropped",
+        "        dropped",
+    ),
+    Mutation(
+        "leftovers-expected",
+        "Whatever is given up is a reason to sweep after the next checkpoint",
+        f"{RUNTIME}/checkpoints/job_cleaning.py",
+        "        self._sweeps = max(self._sweeps, checkpoints + self._cleaner.is_sweeping)\n",
+        "        pass\n",
+    ),
+    Mutation(
+        "acks-deleted",
+        "Clean-up deletes the stored acknowledgements of checkpoints that have ended",
+        f"{RUNTIME}/checkpoints/job_cleaning.py",
+        "            yield Delete(acks)\n",
+        "            pass\n",
+    ),
+    Mutation(
+        "log-trimmed",
+        "Clean-up deletes old folders of the log",
+        f"{RUNTIME}/checkpoints/job_cleaning.py",
+        "            self._cleaner.trim_log(),\n",
+        "",
+    ),
+    Mutation(
+        "rewind-ledger",
+        "A rewind gives up the output of the epochs that it discards",
+        f"{RUNTIME}/checkpoints/checkpointer.py",
+        "        self._store.ledger.rewind(self._store.term, reached)\n",
+        "",
+    ),
+    Mutation(
+        "recovered-first",
+        "A term takes over what its log contains before it does anything",
+        f"{RUNTIME}/checkpoints/owned_term.py",
+        "        data = yield from self.store.recover()\n",
+        """        from tidegate.checkpoint.effects import Get
+        base = self.store.entry.base
+        data = None if base is None else (yield Get(base.metadata))
+""",
+    ),
+    Mutation(
+        "terminal-due",
+        "Whoever stops a job waits for all output that its savepoint carries",
+        f"{RUNTIME}/checkpoints/output.py",
+        "        self.await_published(answer, self.newest_due())\n",
+        "        self.await_published(answer, EpochId(Term(0), 0))\n",
+        rare=True,
+    ),
+    Mutation(
+        "rewind-reached",
+        "A rewind keeps the output of the epochs that the latest checkpoint contains",
+        f"{RUNTIME}/checkpoints/checkpointer.py",
+        "reached = None if base is None or base.epoch.term != self._store.term else base.epoch",
+        "reached = None",
+    ),
+    Mutation(
+        "overlapping-base",
+        "A checkpoint that overlaps with another one keeps the base that it began with",
+        f"{RUNTIME}/checkpoints/checkpoint_work.py",
+        "            base=each.base.get(task),",
+        "            base=in_newest(task),",
+        rare=True,
+    ),
+    Mutation(
+        "older-ack",
+        "Once a newer checkpoint has completed, an older one is over, and what tasks stored for it goes",
+        f"{RUNTIME}/checkpoints/checkpointer.py",
+        "        self._uploads.forget(aborted.id)\n        self._cleaning",
+        "        self._cleaning",
+        rare=True,
+    ),
+    Mutation(
+        "materialized-used",
+        "A version that was stored in the background is given up when a checkpoint contains it",
+        f"{RUNTIME}/checkpoints/materializer.py",
+        "        self._turns.use(offered)\n",
+        "",
+    ),
+    Mutation(
+        "pin-until-own",
+        "A fork holds what it began from until it has a checkpoint of its own",
+        f"{RUNTIME}/checkpoints/owned_term.py",
+        "            self._pin = yield from self.history.hold_again(base)\n",
+        """            self._pin = yield from self.history.hold_again(base)
+            yield from self.stand_alone()
+""",
+        rare=True,
+    ),
+    Mutation(
+        "pin-given-up",
+        "A fork that has a checkpoint of its own gives up the pin on its origin",
+        f"{RUNTIME}/checkpoints/checkpointer.py",
+        "        yield from self._ownership.stand_alone()\n        yield from self.clean()\n",
+        "        yield from self.clean()\n",
+        rare=True,
+    ),
+    Mutation(
+        "output-with-epoch",
+        "A checkpoint of an epoch carries the output of that epoch",
+        f"{RUNTIME}/checkpoints/checkpointer.py",
+        "            self._store.ledger.accept(report.committables)\n",
+        "            self._store.ledger.accept(report.committables[:-1])\n",
+    ),
+    Mutation(
         "changes-order",
         "Changes are applied in the order of versions",
-        f"{CHECKPOINT}/change_plan.py",
+        f"{CHECKPOINT}/task/change_plan.py",
         "    return sorted(found, key=lambda file: (file.origin, file.name))",
         "    return sorted(found, key=lambda file: file.name)",
     ),
     Mutation(
         "changes-all",
         "A checkpoint has all changes since the version it starts from, also those that an earlier one has stored",
-        f"{CHECKPOINT}/version_upload.py",
+        f"{CHECKPOINT}/task/version_upload.py",
         "                stored.append(each)\n",
         "                continue\n",
     ),
     Mutation(
         "changes-named",
         "A task with changes says so in the name of its backend",
-        f"{CHECKPOINT}/version_upload.py",
+        f"{CHECKPOINT}/task/version_upload.py",
         'backend = manifest.backend + (WITH_CHANGELOG if changed else "")',
         "backend = manifest.backend",
     ),
     Mutation(
         "unknown-list",
         "A list with files of a version that was stored in the background shares files with lists that it does not name",
-        f"{CHECKPOINT}/version_upload.py",
+        f"{CHECKPOINT}/task/version_upload.py",
         "return listed.state, ListChange(UNKNOWN, new, ())",
         "return listed.state, ListChange(None, new, ())",
     ),
@@ -748,7 +901,7 @@ MUTATIONS = (
     Mutation(
         "boot-trust",
         "A version of an earlier boot, or of a disk that others may have used, is used only if its checksums match",
-        f"{CHECKPOINT}/version_restore.py",
+        f"{CHECKPOINT}/task/version_restore.py",
         "        trusted = trusts_boot and manifest.token == token_of(directory) != NOTHING\n",
         "        trusted = trusts_boot\n",
         test="tests/contract/snapshots/test_upload_and_restore.py"
@@ -757,7 +910,7 @@ MUTATIONS = (
     Mutation(
         "never-stored",
         "A file that was never stored is used only if it is what was written",
-        f"{CHECKPOINT}/version_restore.py",
+        f"{CHECKPOINT}/task/version_restore.py",
         "                same = _is_same(here / file.name, expected or file)\n",
         "                same = expected is None or _is_same(here / file.name, expected)\n",
         test="tests/contract/snapshots/test_damage.py"
@@ -766,7 +919,7 @@ MUTATIONS = (
     Mutation(
         "stored-as-written",
         "Nothing is stored that is not what was written",
-        f"{CHECKPOINT}/version_upload.py",
+        f"{CHECKPOINT}/task/version_upload.py",
         "record, written=file.checksum)",
         "record)",
         test="tests/contract/snapshots/test_damage.py::test_a_materialization_uploads_no_damaged_table",
@@ -800,10 +953,10 @@ MUTATIONS = (
     Mutation(
         "drain-alone",
         "Only what the job ends with contains an epoch at the end of event time",
-        f"{CHECKPOINT}/coordinator.py",
+        f"{CHECKPOINT}/coordination/coordinator.py",
         "only_final=self._drains)",
         "only_final=False)",
-        test="tests/unit/checkpoint/test_coordinator.py::test_only_what_the_job_ends_with_contains_an_epoch_at_the_end_of_event_time",
+        test="tests/unit/checkpoint/coordination/test_coordinator.py::test_only_what_the_job_ends_with_contains_an_epoch_at_the_end_of_event_time",
     ),
     Mutation(
         "scaling-off",
@@ -874,7 +1027,7 @@ MUTATIONS = (
     Mutation(
         "accepted-claim",
         "A claim that was accepted is not one of this history",
-        f"{CHECKPOINT}/entry.py",
+        f"{CHECKPOINT}/job_log/entry.py",
         "        claims = history.learnt(claims, epoch, own=False)\n",
         "        claims = history.learnt(claims, epoch)\n",
         rare=True,
@@ -896,34 +1049,34 @@ MUTATIONS = (
     Mutation(
         "fork-of-a-copy-owes-nothing",
         "A new line of history in a copy leaves waiting output to the original",
-        f"{CHECKPOINT}/claim.py",
+        f"{CHECKPOINT}/job_log/claim.py",
         "            mine = entries.in_copy(mine)\n",
         "            pass\n",
-        test="tests/unit/checkpoint/test_copied_log.py::test_a_fork_of_a_copy_leaves_the_output_that_waits_to_the_original",
+        test="tests/unit/checkpoint/job_log/test_copied_log.py::test_a_fork_of_a_copy_leaves_the_output_that_waits_to_the_original",
     ),
     Mutation(
         "lost-savepoint",
         "A savepoint of a lost history is not taken for one of a log that has gone on",
-        f"{CHECKPOINT}/start.py",
+        f"{CHECKPOINT}/job_log/start.py",
         "        if is_of_lost_history(newest, start):\n            return _LOST_HISTORY\n",
         "",
-        test="tests/unit/checkpoint/test_restored_log.py::test_a_savepoint_of_a_lost_history_is_refused_once_the_log_has_gone_on",
+        test="tests/unit/checkpoint/job_log/test_restored_log.py::test_a_savepoint_of_a_lost_history_is_refused_once_the_log_has_gone_on",
     ),
     Mutation(
         "copy-returns",
         "A copy does not return to the line of history of its original",
-        f"{CHECKPOINT}/start.py",
+        f"{CHECKPOINT}/job_log/start.py",
         "        if is_of_original(newest, start.source) and not start.accepts_move:\n            return _OF_ORIGINAL\n",
         "",
-        test="tests/unit/checkpoint/test_copied_log.py::test_a_fork_of_a_copy_does_not_return_to_the_history_of_the_original",
+        test="tests/unit/checkpoint/job_log/test_copied_log.py::test_a_fork_of_a_copy_does_not_return_to_the_history_of_the_original",
     ),
     Mutation(
         "given-to-the-original",
         "A copy does not delete a savepoint that was given to its original",
-        f"{CHECKPOINT}/entry.py",
+        f"{CHECKPOINT}/job_log/entry.py",
         "retained=_without_given(mine.retained, mine.base), ",
         "",
-        test="tests/unit/checkpoint/test_copied_log.py::test_a_fork_of_a_copy_leaves_claimed_savepoints_to_the_original",
+        test="tests/unit/checkpoint/job_log/test_copied_log.py::test_a_fork_of_a_copy_leaves_claimed_savepoints_to_the_original",
     ),
     Mutation(
         "accepted-stays",
@@ -936,31 +1089,31 @@ MUTATIONS = (
     Mutation(
         "carried-epochs",
         "A log learns the epochs of output that a savepoint carries",
-        f"{CHECKPOINT}/entry.py",
+        f"{CHECKPOINT}/job_log/entry.py",
         "        for epoch in (base.epoch, *carried):\n",
         "        for epoch in (base.epoch,):\n",
-        test="tests/unit/checkpoint/test_restored_log.py::test_an_older_log_learns_what_a_newer_savepoint_carries",
+        test="tests/unit/checkpoint/job_log/test_restored_log.py::test_an_older_log_learns_what_a_newer_savepoint_carries",
     ),
     Mutation(
         "leap",
         "The claim that accepts output of a lost history comes after it",
-        f"{CHECKPOINT}/entry.py",
+        f"{CHECKPOINT}/job_log/entry.py",
         "    terms = [epoch.term for epoch in accepted]\n",
         "    terms = list[Term]()\n",
-        test="tests/unit/checkpoint/test_restored_log.py::test_a_claim_leaps_above_output_that_is_accepted",
+        test="tests/unit/checkpoint/job_log/test_restored_log.py::test_a_claim_leaps_above_output_that_is_accepted",
     ),
     Mutation(
         "copied-directory",
         "A start from a copy of the directory is refused",
-        f"{CHECKPOINT}/start.py",
+        f"{CHECKPOINT}/job_log/start.py",
         "    if (copy := refuse_copy(newest, start)) is not None:\n        return copy\n",
         "",
-        test="tests/unit/checkpoint/test_copied_log.py::test_a_copy_is_refused_by_name_and_nothing_is_written",
+        test="tests/unit/checkpoint/job_log/test_copied_log.py::test_a_copy_is_refused_by_name_and_nothing_is_written",
     ),
     Mutation(
         "foreign-start",
         "A start is refused if a target has output that the log does not know",
-        f"{CHECKPOINT}/foreign_output.py",
+        f"{CHECKPOINT}/job_log/foreign_output.py",
         "    return {uid: epochs for uid, epochs in unknown.items() if epochs}\n",
         "    return {}\n",
         test="tests/unit/runtime/checkpoints/test_foreign_output.py::test_a_target_with_output_of_a_lost_history_is_reported",

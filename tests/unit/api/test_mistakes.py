@@ -238,21 +238,25 @@ MISTAKES = {
         lambda _: tg.Checkpointing(interval=30),
         r"interval=30\): 30 has no unit. Write '30 s' or '30 ms'\.",
     ),
+    "interval that is too short as milliseconds": (
+        lambda _: tg.Checkpointing(interval=5),
+        r"Checkpointing\(interval=5\): 5 has no unit. Write '5 s'\.",
+    ),
     "interval as a number in text": (
         lambda _: tg.Checkpointing(interval="30"),
         r"'30' has no unit. Write '30 s' or '30 ms'\.",
     ),
     "windows without a unit": (
         lambda _: tg.TumblingEventTimeWindows.of(10),
-        r"size=10 has no unit. Write '10 s' or '10 ms'\.",
+        r"^TumblingEventTimeWindows\.of\(size=10\): 10 has no unit. Write '10 s' or '10 ms'\.",
     ),
     "retries without a unit": (
         lambda _: tg.FixedDelayRetry(3, 0.5),
-        r"delay=0\.5 has no unit. Write '0\.5 s' or '0\.5 ms'\.",
+        r"^FixedDelayRetry\(delay=0\.5\): 0\.5 has no unit. Write '0\.5 s'\.",
     ),
     "transactions without a unit": (
         lambda _: tg.KafkaSink("b:9092", "t", transaction_timeout=900),
-        r"'t': transaction_timeout=900 has no unit. Write '900 s'",
+        r"'t': transaction_timeout=900 has no unit. Write '900 s'\.",
     ),
     "argument misspelt": (
         lambda _: tg.Checkpointing(intervall="10 s"),  # type: ignore[call-arg]

@@ -14,13 +14,13 @@ import pytest
 import tidegate as tg
 from tests.unit.savepoint.checkpoint_kit import History, Operator, mapping, value
 from tidegate.checkpoint.effects import perform
-from tidegate.checkpoint.pins import read_pins
+from tidegate.checkpoint.job_log.pins import read_pins
 from tidegate.core.errors import GraphError, WrongValue
-from tidegate.graph.key_values import InvalidKey
 from tidegate.savepoint.changes import ChangeRefused
 from tidegate.savepoint.pinned import NotRetained
 from tidegate.savepoint.snapshot import StateNotFound, StoredSnapshot
 from tidegate.savepoint.verify import verify
+from tidegate.schema.key_values import InvalidKey
 from tidegate.storage import StorageDenied
 from tidegate.storage.local import LocalStorage
 

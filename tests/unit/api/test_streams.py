@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import fields
 from datetime import timedelta
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.unit.api.shop import Frame, NullSink, Totals, shop
 from tidegate.core.errors import GraphError, SchemaError
 from tidegate.graph.model import StreamRef
 from tidegate.graph.validate import DuplicateUid
+from tidegate.runtime.epochs.run_options import RunOptions
 
 COLUMNS = "user string,amount double,ts timestamp"
 
@@ -136,26 +138,27 @@ def test_a_side_output_is_found_by_its_tag_if_only_one_operator_has_it() -> None
 def test_run_hands_the_graph_to_the_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
     class Runtime:
         @staticmethod
-        def run_job(graph: Any, **options: Any) -> Any:
-            return graph, options
+        def run_job(graph: Any, options: RunOptions, spark: Any) -> Any:
+            return graph, options, spark
 
     monkeypatch.setitem(sys.modules, "tidegate.runtime.driver.launch", Runtime)  # type: ignore[arg-type]
     job = shop()
-    graph, options = job.run("a session", trigger="1 s", options={"a": 1})
+    graph, options, spark = job.run("a session", trigger="1 s", options={"a": 1})
     assert graph == job.graph()
-    assert options == {
-        "parallelism": 4,
-        "max_parallelism": 128,
-        "spark": "a session",
-        "checkpoint": None,
-        "trigger": "1 s",
-        "drain": False,
-        "state_backend": None,
-        "fresh": False,
-        "force": False,
-        "options": {"a": 1},
-        "listeners": (),
-    }
+    assert spark == "a session"
+    assert options == RunOptions(
+        parallelism=4,
+        max_parallelism=128,
+        checkpoint=None,
+        trigger="1 s",
+        drain=False,
+        state_backend=None,
+        fresh=False,
+        force=False,
+        options={"a": 1},
+        listeners=(),
+        restart=False,
+    )
 
 
 @pytest.mark.feature("A13", "B4", "D2", "D31", "F2", "F20", "F22", "F23")
@@ -163,8 +166,8 @@ def test_run_hands_the_graph_to_the_runtime(monkeypatch: pytest.MonkeyPatch) -> 
 def test_every_choice_of_a_start_reaches_the_runtime(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     class Runtime:
         @staticmethod
-        def run_job(graph: Any, **options: Any) -> Any:
-            return options
+        def run_job(graph: Any, options: RunOptions, spark: Any) -> Any:
+            return options, spark
 
         start_job = run_job
 
@@ -183,8 +186,10 @@ def test_every_choice_of_a_start_reaches_the_runtime(monkeypatch: pytest.MonkeyP
     }
     if way == "start":
         chosen["restart"] = True
-    told = getattr(job, way)("a session", **chosen)
-    assert told == chosen | {"spark": "a session", "parallelism": 3, "max_parallelism": 40}
+    options, spark = getattr(job, way)("a session", **chosen)
+    assert options == RunOptions(**chosen, parallelism=3, max_parallelism=40)
+    assert spark == "a session"
+    assert {field.name for field in fields(RunOptions)} - {"parallelism", "max_parallelism", "restart"} <= {*chosen}
 
 
 def test_watermarks_of_ones_own_are_checked_where_they_are_declared():

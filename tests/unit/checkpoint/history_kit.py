@@ -6,11 +6,7 @@ import json
 from collections.abc import Iterable, Iterator
 from itertools import count
 
-from tidegate.checkpoint import entry as entries
-from tidegate.checkpoint.claim import claim
-from tidegate.checkpoint.committables import commit
-from tidegate.checkpoint.completed_store import CompletedCheckpointStore, Draft
-from tidegate.checkpoint.contents import CheckpointContents
+from tidegate.checkpoint.completed.completed_store import CompletedCheckpointStore, Draft
 from tidegate.checkpoint.effects import (
     Commit,
     CommitFailed,
@@ -25,11 +21,15 @@ from tidegate.checkpoint.effects import (
     Sleep,
     Steps,
 )  # fmt: skip
-from tidegate.checkpoint.entry import CheckpointRef, Entry, Signature
+from tidegate.checkpoint.files.contents import CheckpointContents
+from tidegate.checkpoint.files.shared import InFlight
+from tidegate.checkpoint.job_log import entry as entries
+from tidegate.checkpoint.job_log.claim import claim
+from tidegate.checkpoint.job_log.entry import CheckpointRef, Entry, Signature
+from tidegate.checkpoint.job_log.start import Start
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.checkpoint.release_plan import publications
-from tidegate.checkpoint.shared import InFlight
-from tidegate.checkpoint.start import Start
+from tidegate.checkpoint.output.committables import commit
+from tidegate.checkpoint.output.release_plan import publications
 from tidegate.connectors.sink import Committable
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Term, Uid
 from tidegate.storage.port import Lost, Nonce, Won

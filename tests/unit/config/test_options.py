@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.pages.options import render
 from tidegate.config import (
     BackendType,
     CheckpointConfig,
@@ -28,7 +29,6 @@ from tidegate.config import (
 from tidegate.config.autoscaler import AutoscalerConfig
 from tidegate.config.choices import Publisher
 from tidegate.config.declared import ALL, autoscaler, checkpointing, pipeline, reporting, unaligned
-from tidegate.config.docs import render
 from tidegate.config.file import shared_options
 from tidegate.config.measuring import read_measuring
 from tidegate.config.option import DURATION, Option
@@ -360,7 +360,7 @@ def test_an_unknown_key_is_refused_with_the_nearest() -> None:
     told = problems({"execution.checkpointing.intervall": "10 s", "execution.checkpointing.max-concurrent": 2})
     assert "intervall is not an option. Did you mean execution.checkpointing.interval?" in told
     assert "Did you mean execution.checkpointing.max-concurrent-checkpoints?" in told
-    assert "docs/operations/options.md" in problems({"zzz": 1})
+    assert "page Options (operations/options.md)" in problems({"zzz": 1})
 
 
 def test_keys_may_be_nested_as_yaml_gives_them() -> None:
@@ -608,7 +608,7 @@ def test_an_unset_option_has_its_default() -> None:
 
 def test_the_page_of_options_is_in_step() -> None:
     page = Path(__file__).parents[3] / "docs" / "operations" / "options.md"
-    assert page.read_text() == render(), "run: python -m tidegate.config.docs > docs/operations/options.md"
+    assert page.read_text() == render(), "run: python -m tests.pages.options > docs/operations/options.md"
 
 
 def test_the_autoscaler_has_the_defaults_of_flinks_operator_and_only_recommends() -> None:

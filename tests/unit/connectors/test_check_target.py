@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,7 @@ import psycopg
 import pytest
 from botocore.exceptions import ClientError, NoCredentialsError
 from confluent_kafka import KafkaError
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchNamespaceError, UnauthorizedError
 
 from tidegate.connectors.files import FileSink
@@ -28,14 +30,15 @@ from tidegate.connectors.kafka.errors import KafkaRefused, KafkaUnavailable
 from tidegate.connectors.lakehouse import DeltaSink, IcebergSink
 from tidegate.connectors.lakehouse.errors import translated
 from tidegate.connectors.outcome import CommitRefused, RetryLater
-from tidegate.connectors.postgres.client import refuses, where
+from tidegate.connectors.postgres.client import Address
 from tidegate.connectors.postgres.committer import PostgresCommitter
+from tidegate.connectors.postgres.refusal import Refusal
 from tidegate.connectors.sink import Checking, CommitterContext
 from tidegate.core.errors import TidegateError
-from tidegate.core.ids import Uid
-from tidegate.graph.schema import Schema
+from tidegate.core.ids import Lineage, Uid
 from tidegate.runtime.checkpoints.committers import Committers
-from tidegate.storage import StorageMisconfigured, open_storage, probe
+from tidegate.schema.schema import Schema
+from tidegate.storage import StorageDenied, StorageMisconfigured, StorageUnavailable, open_storage, probe
 from tidegate.storage.probe import check_credentials
 
 ROWS = Schema.parse("value string")
@@ -67,8 +70,19 @@ REFUSED = CommitRefused("password authentication failed for user 'tide' at db:54
 
 
 def test_what_cannot_pass_ends_the_first_start() -> None:
-    with pytest.raises(CommitRefused, match="'tide' at db:5432"):
+    with pytest.raises(CommitRefused, match=r"^Sink 'out': password .*'tide' at db:5432"):
         committers(out=Target(REFUSED)).check_targets(is_first=True)
+
+
+def test_a_sink_whose_committer_cannot_be_created_is_named() -> None:
+    class Unopened:
+        def create_committer(self, context: CommitterContext) -> Any:
+            raise KafkaRefused("There is no table.", "NO_TABLE")
+
+    sink = SimpleNamespace(uid=Uid("out"), target=Unopened(), input=SimpleNamespace(schema=ROWS))
+    with pytest.raises(KafkaRefused, match=r"^Sink 'out': There is no table\.") as refused:
+        Committers(SimpleNamespace(sinks=(sink,), job="j"), None)  # type: ignore[arg-type]
+    assert refused.value.name == "NO_TABLE"
 
 
 @pytest.mark.parametrize("error", [RetryLater("down"), OSError("no route")])
@@ -111,7 +125,7 @@ def test_a_committer_without_a_check_is_not_asked(caplog: pytest.LogCaptureFixtu
     ],
 )
 def test_what_a_server_of_postgresql_will_always_refuse(text: str, is_final: bool) -> None:
-    assert refuses(psycopg.OperationalError(text)) is is_final
+    assert (Refusal.of(psycopg.OperationalError(text)) is not None) is is_final
 
 
 def test_a_refused_connection_names_host_database_and_user_and_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +154,7 @@ def test_a_password_that_is_missing_is_refused_with_the_reason(monkeypatch: pyte
         raise psycopg.OperationalError(said)
 
     monkeypatch.setattr(committer, "_open", refuse)
-    with pytest.raises(CommitRefused, match=r"user 'tide'\): fe_sendauth: no password supplied\. Correct"):
+    with pytest.raises(CommitRefused, match=r"user 'tide'\): fe_sendauth: no password supplied\. .* add password="):
         committer.check_target()
 
 
@@ -193,7 +207,92 @@ def test_parts_that_a_conninfo_leaves_out_come_from_the_environment(monkeypatch:
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("PGPORT", raising=False)
     monkeypatch.delenv("PGDATABASE", raising=False)
-    assert where("") == "db:5432, database 'tide', user 'tide'"
+    assert str(Address.of("")) == "db:5432, database 'tide', user 'tide'"
+
+
+@pytest.mark.parametrize(
+    ("conninfo", "hosts"),
+    [
+        ("host=h1,h2 port=1,2", "h1:1, h2:2"),
+        ("host=h1,h2 port=1", "h1:1, h2:1"),
+        ("host=h1,h2 port=,7", "h1:5432, h2:7"),
+    ],
+)
+def test_each_host_of_a_conninfo_is_shown_with_its_port(conninfo: str, hosts: str) -> None:
+    assert str(Address.of(f"{conninfo} dbname=shop user=tide")) == f"{hosts}, database 'shop', user 'tide'"
+
+
+ADVICE = {
+    'FATAL:  password authentication failed for user "tide"': "Correct user and password",
+    "fe_sendauth: no password supplied": "has no password: add password=",
+    'FATAL:  database "shop" does not exist': "CREATE DATABASE shop",
+    'FATAL:  role "tide" does not exist': "CREATE ROLE tide LOGIN",
+    'FATAL:  role "tide" is not permitted to log in': "ALTER ROLE tide LOGIN",
+    'FATAL:  no pg_hba.conf entry for host "1.2.3.4", user "tide", database "shop", no encryption': "sslmode=require",
+    'FATAL:  no pg_hba.conf entry for host "1.2.3.4", user "tide", database "shop", SSL encryption': "added to its pg_hba",
+    'FATAL:  permission denied for database "shop"': "GRANT CONNECT ON DATABASE shop TO tide",
+    "server does not support SSL, but SSL was required": "sslmode=prefer",
+    'root certificate file "/ca.pem" does not exist': "Correct sslrootcert",
+}
+
+
+def refusing(said: str, monkeypatch: pytest.MonkeyPatch, conninfo: str = "host=db dbname=shop user=tide") -> Any:
+    """A committer whose every connection is refused with these words."""
+    committer = PostgresCommitter(conninfo, "totals", CONTEXT, key=(), two_phase=False, description="appends to totals")
+
+    def refuse() -> Any:
+        raise psycopg.OperationalError(said)
+
+    monkeypatch.setattr(committer, "_open", refuse)
+    return committer
+
+
+@pytest.mark.parametrize("said", ADVICE)
+def test_a_refused_login_says_what_to_do_about_its_cause(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = 'connection failed: connection to server at "10.0.0.1", port 5432 failed: '
+    with pytest.raises(CommitRefused) as refused:
+        refusing(before + said, monkeypatch).check_target()
+    assert ADVICE[said] in str(refused.value)
+    others = [advice for text, advice in ADVICE.items() if text != said]
+    assert not any(advice in str(refused.value) for advice in others)
+
+
+def test_of_several_hosts_the_one_that_refused_is_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    down = 'connection failed: connection to server at "10.0.0.2", port 2 failed: Connection refused'
+    wrong = (
+        'connection failed: connection to server at "10.0.0.1", port 1 failed: FATAL:  password authentication failed'
+    )
+    said = f"""{down}
+Multiple connection attempts failed. All failures were:
+- host: 'h1', port: '1', hostaddr: '10.0.0.1': {wrong}
+- host: 'h2', port: '2', hostaddr: '10.0.0.2': {down}"""
+    committer = refusing(said, monkeypatch, "host=h1,h2 port=1,2 dbname=shop user=tide")
+    expected = r"\(h1:1, h2:2, database .*\): h1:1 says: password authentication failed\. Correct user"
+    with pytest.raises(CommitRefused, match=expected):
+        committer.check_target()
+
+
+def test_only_a_server_that_may_answer_later_is_said_to_be_waited_for(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "tidegate")
+    refusing('FATAL:  password authentication failed for user "tide"', monkeypatch).check()
+    assert caplog.text == ""
+    refusing(
+        "FATAL:  the database system is starting up", monkeypatch, "host=127.0.0.1 port=1 connect_timeout=2"
+    ).check()
+    assert "is not reachable yet (127.0.0.1:1, database" in caplog.text
+
+
+def test_a_right_that_is_missing_is_not_said_to_be_a_fault_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    committer = refusing("", monkeypatch)
+
+    def refuse() -> Any:
+        raise psycopg.errors.InsufficientPrivilege("permission denied for table totals")
+
+    monkeypatch.setattr(committer, "_open", refuse)
+    with pytest.raises(CommitRefused, match=r"'tide' lacks a right: permission denied for table totals\. Grant it"):
+        committer.markers(Lineage("a"), Uid("out"))
 
 
 def resolving(errno: int, *known: str) -> Any:
@@ -249,7 +348,10 @@ def test_brokers_that_do_not_exist_are_refused_with_the_address_and_the_user(
     with pytest.raises(KafkaRefused if is_final else KafkaUnavailable) as raised:
         check_topic(servers, {"sasl.username": "tide"}, "orders", 1)
     if is_final:
-        assert f"find topic 'orders' at {servers} as user 'tide': there is no such host" in str(raised.value)
+        assert (
+            f"find topic 'orders' at {servers} as user 'tide': there is no such host. Correct bootstrap_servers"
+            in str(raised.value)
+        )
 
 
 # -- Kafka ---------------------------------------------------------------------------------------------------------------------
@@ -268,12 +370,23 @@ class Producer:
 
 def test_a_topic_that_stays_unknown_is_refused_with_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "TOPIC_S", 0.2)
-    with pytest.raises(KafkaRefused, match=r"find topic 'orders' at kafka:9092.*Create the topic first"):
-        await_topic(Producer(*[3] * 100), "orders", "find topic 'orders' at kafka:9092", 1)
+    with pytest.raises(KafkaRefused, match=r"^There is no topic 'orders' at kafka:9092.*Create the topic first"):
+        await_topic(Producer(*[3] * 100), "orders", "at kafka:9092", 1)
+
+
+def test_the_client_does_not_log_while_a_topic_is_looked_for(capfd: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+    with pytest.raises(KafkaUnavailable, match=f"find topic 'orders' at {address}"):
+        check_topic(address, {"bootstrap.servers": address}, "orders", 0.5)
+    assert capfd.readouterr().err == ""
+    with pytest.raises(KafkaUnavailable):
+        check_topic(address, {"bootstrap.servers": address, "debug": "broker"}, "orders", 0.5)
+    assert "Connect" in capfd.readouterr().err
 
 
 def test_a_topic_that_a_broker_learns_of_in_a_moment_is_found() -> None:
-    await_topic(Producer(3, 3), "orders", "find topic 'orders'", 1)
+    await_topic(Producer(3, 3), "orders", "at kafka:9092", 1)
 
 
 @pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
@@ -364,6 +477,87 @@ def test_checkpoints_on_s3_without_credentials_are_refused_at_once(monkeypatch: 
 
 
 @pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize(
+    ("options", "variables", "missing"),
+    [
+        ({"access_key_id": "a"}, {}, r"s3\.access-key is set, and s3\.secret-key \(or AWS_SECRET_ACCESS_KEY"),
+        ({"secret_access_key": "b"}, {}, r"s3\.secret-key is set, and s3\.access-key \(or AWS_ACCESS_KEY_ID"),
+        ({}, {"AWS_ACCESS_KEY_ID": "a"}, r"s3\.secret-key \(or AWS_SECRET_ACCESS_KEY"),
+    ],
+    ids=["secret", "access", "environment"],
+)
+def test_one_of_two_keys_is_refused_with_the_one_that_is_missing(
+    options: dict[str, str], variables: dict[str, str], missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(
+        StorageMisconfigured, match=rf"s3://bucket/checkpoints are incomplete: .*{missing} .* is missing"
+    ):
+        open_storage("s3://bucket/checkpoints", region="eu-west-1", **options)
+
+
+@contextmanager
+def metadata_service(monkeypatch: pytest.MonkeyPatch, token: int, role: int) -> Iterator[str]:
+    """A metadata service of a cloud that answers with these statuses when it is asked for a token and for a role."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_PUT(self) -> None:
+            self._answer(token)
+
+        def do_GET(self) -> None:
+            self._answer(role)
+
+        def _answer(self, status: int) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", "1")
+            self.end_headers()
+            self.wfile.write(b"x")
+
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setattr(
+            sys.modules[check_credentials.__module__], "_METADATA_SERVICE", ("127.0.0.1", server.server_port)
+        )
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize(
+    ("token", "role", "has_role"), [(200, 200, True), (403, 200, False), (200, 404, False), (500, 500, False)]
+)
+def test_a_metadata_service_counts_as_credentials_only_if_it_knows_a_role(
+    token: int, role: int, has_role: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = open_storage("s3://bucket/checkpoints", region="eu-west-1")
+    with metadata_service(monkeypatch, token, role):
+        if has_role:
+            check_credentials(storage)
+        else:
+            with pytest.raises(StorageMisconfigured, match=r"no credentials for s3://bucket.*no role"):
+                check_credentials(storage)
+
+
+@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize(("token", "role", "expected"), [(403, 403, StorageDenied), (503, 503, StorageUnavailable)])
+def test_a_role_that_the_metadata_service_refuses_means_no_credentials(
+    token: int, role: int, expected: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidegate.storage.retry.Patience.persist", lambda self, act: act())
+    with metadata_service(monkeypatch, token, role) as address:
+        storage = open_storage("s3://bucket/checkpoints", region="eu-west-1", metadata_endpoint=address)
+        with pytest.raises(expected) as refused:
+            storage.get("a")
+    message = "no credentials for s3://bucket/checkpoints. Set s3.access-key and s3.secret-key"
+    assert (message in str(refused.value)) is (expected is StorageDenied)
+
+
+@pytest.mark.usefixtures("elsewhere")
 def test_a_directory_needs_no_credentials(tmp_path: Path) -> None:
     probe(open_storage(tmp_path))
 
@@ -392,7 +586,10 @@ def test_an_iceberg_warehouse_on_s3_without_credentials_is_refused_at_once(tmp_p
 
 def test_a_delta_table_that_cannot_be_created_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(CommitRefused, match=rf"Delta table {tmp_path}/file/events cannot be opened.*Not a directory"):
+    with pytest.raises(
+        CommitRefused,
+        match=rf"Delta table {tmp_path}/file/events cannot be opened.*Not a directory.*Choose a path",
+    ):
         DeltaSink(str(tmp_path / "file" / "events"), create=True).create_committer(CONTEXT)
 
 
@@ -420,9 +617,35 @@ def test_an_iceberg_namespace_that_does_not_exist_is_refused_by_name(monkeypatch
     monkeypatch.setattr("tidegate.connectors.lakehouse.iceberg.sink.load", lambda *_: Catalog())
     sink = IcebergSink("lake", "db.events", {"type": "sql", "uri": "sqlite:///lake.db"}, create=True)
     with pytest.raises(
-        CommitRefused, match=r"db\.events of catalog lake \(sqlite:///lake.db\).*Namespace does not exist"
+        CommitRefused,
+        match=r"db\.events of catalog lake \(sqlite:///lake.db\).*does not exist.*Create the namespace first",
     ):
         sink.create_committer(CONTEXT)
+
+
+def test_a_catalog_in_a_directory_that_does_not_exist_is_refused_in_few_words(tmp_path: Path) -> None:
+    sink = IcebergSink(
+        "lake", "db.events", {"type": "sql", "uri": f"sqlite:///{tmp_path}/none/lake.db", "warehouse": str(tmp_path)}
+    )
+    with pytest.raises(
+        CommitRefused, match=r"unable to open database file\. SQLite creates the file .* create that"
+    ) as refused:
+        sink.create_committer(CONTEXT)
+    assert "sqlalche.me" not in str(refused.value)
+
+
+def test_an_iceberg_table_in_a_namespace_that_does_not_exist_is_refused_with_what_to_create(tmp_path: Path) -> None:
+    properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/lake.db", "warehouse": str(tmp_path)}
+    with pytest.raises(CommitRefused, match=r"db\.events of catalog lake .*Create the namespace first"):
+        IcebergSink("lake", "db.events", properties, create=True).create_committer(CONTEXT)
+
+
+def test_an_iceberg_warehouse_below_a_file_is_refused_by_its_path(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/lake.db", "warehouse": f"{tmp_path}/file/lake"}
+    SqlCatalog("lake", **properties).create_namespace("db")
+    with pytest.raises(CommitRefused, match=r"file/lake.*Not a directory.*is a file\. Choose"):
+        IcebergSink("lake", "db.events", properties, create=True).create_committer(CONTEXT)
 
 
 def test_a_catalog_that_cannot_be_opened_is_refused_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:

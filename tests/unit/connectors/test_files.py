@@ -18,7 +18,7 @@ from tidegate.connectors.files.partitions import split, text_of
 from tidegate.connectors.sink import CommitInDoubt, CommitterContext
 from tidegate.core.errors import GraphError
 from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
-from tidegate.graph.schema import Schema
+from tidegate.schema.schema import Schema
 from tidegate.testing.sink_trial import SinkTrial, dies_at
 
 TEXTS = st.text(min_size=1)

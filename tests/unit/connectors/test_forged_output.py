@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.checkpoint.staging import JobStaging, StagedReader
+from tidegate.checkpoint.output.staging import JobStaging, StagedReader
 from tidegate.connectors.files import FileSink
 from tidegate.connectors.files.names import OutputId
 from tidegate.connectors.kafka import KafkaSink
@@ -28,7 +28,7 @@ from tidegate.connectors.postgres.payload import gid_prefix
 from tidegate.connectors.sink import Committable, Committer, CommitterContext
 from tidegate.connectors.write_ahead import WriteAheadSink
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, Term, Uid
-from tidegate.graph.schema import Schema
+from tidegate.schema.schema import Schema
 from tidegate.testing.storage import MemoryStorage
 
 LINEAGE, SINK, EPOCH, SLOT = Lineage("line"), Uid("out"), EpochId(Term(2), 7), Slot(3)

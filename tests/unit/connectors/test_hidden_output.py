@@ -30,7 +30,7 @@ from tidegate.connectors.postgres.payload import Copy, Prepared
 from tidegate.connectors.sink import Committable, CommitterContext, Settled
 from tidegate.core.history import History, claimed, learnt, reached
 from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid, term_of
-from tidegate.graph.schema import Schema
+from tidegate.schema.schema import Schema
 
 LINE, SINK = Lineage("line"), Uid("out")
 LOST = EpochId(term_of(3, 0xBBBB), 50)

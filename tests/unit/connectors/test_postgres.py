@@ -18,8 +18,8 @@ from tidegate.connectors.postgres.writer import CHUNK_BYTES
 from tidegate.connectors.sink import Committable, WriterContext
 from tidegate.core.errors import GraphError, SchemaError
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, Term, Uid
-from tidegate.graph.columns import batch_from_rows
-from tidegate.graph.schema import Schema
+from tidegate.schema.columns import batch_from_rows
+from tidegate.schema.schema import Schema
 
 UNESCAPED = {"t": "\t", "n": "\n", "r": "\r", "\\": "\\"}
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.unit.control.test_rest import Pretended
-from tidegate.control.rest import RestServer
-from tidegate.control.service import JobService
+from tests.unit.control.rest.test_server import Pretended
+from tidegate.control.jobs.service import JobService
+from tidegate.control.rest.server import RestServer
 
 
 @pytest.fixture

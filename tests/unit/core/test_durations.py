@@ -1,5 +1,6 @@
 """Durations as users write them in code, and as options have them."""
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -12,12 +13,33 @@ from tidegate.runtime.epochs.trigger import EpochTrigger
 
 
 @pytest.mark.feature("D2")
-@pytest.mark.parametrize("given", [30, 1, -5, 0.5, 1e3, 1e-7, "30", " 30 ", "0.5", "-30", ".5"])
-def test_a_number_without_a_unit_is_refused(given):
-    number = str(given).strip()
+@pytest.mark.parametrize(
+    ("given", "suggested"),
+    [
+        (30, ["30 s", "30 ms"]),
+        (1, ["1 s", "1 ms"]),
+        (0.5, ["0.5 s"]),
+        (1e3, ["1000.0 s", "1000.0 ms"]),
+        ("1e3", ["1000 s", "1000 ms"]),
+        ("30", ["30 s", "30 ms"]),
+        (" 30 ", ["30 s", "30 ms"]),
+        (".5", ["0.5 s"]),
+        ("-30", []),
+        (-5, []),
+        (1e-7, []),
+    ],
+)
+def test_a_number_without_a_unit_is_refused(given, suggested):
     with pytest.raises(ValueError, match="has no unit") as caught:
         duration_ms(given)
-    assert f"Write '{number} s' or '{number} ms'" in str(caught.value)
+    texts = suggested or ["500 ms", "10 s", "5 min", "1 h", "1 day"]
+    assert re.findall("'([^']+)'", str(caught.value).partition("Write ")[2]) == texts
+    assert all(duration_ms(text) > 0 for text in texts)
+
+
+def test_nothing_is_suggested_that_is_too_short_for_an_argument():
+    with pytest.raises(ValueError, match=r"Write '900 s'$"):
+        duration_ms(900, least_ms=1000)
 
 
 @pytest.mark.parametrize("given", [True, False, None, b"1 s", [1]])
@@ -54,6 +76,8 @@ def test_an_error_names_the_argument():
         argument_ms("gap", 5)
     with pytest.raises(GraphError, match=r"^gap='soon' is not a duration such as"):
         argument_ms("gap", "soon")
+    with pytest.raises(GraphError, match=r"^Windows\.of\(size=5\): 5 has no unit"):
+        argument_ms("size", 5, of="Windows.of")
 
 
 @pytest.mark.parametrize("given", [5, "5"])
@@ -68,5 +92,5 @@ def test_an_interval_join_without_a_unit_is_refused(lower, upper):
     job = tg.Job("joined")
     left = job.source("left", rows, event_time="at").key_by("k")
     right = job.source("right", rows, event_time="at").key_by("k")
-    with pytest.raises(GraphError, match=r"(lower|upper)='?-?5'? has no unit"):
+    with pytest.raises(GraphError, match=r"(lower='?-5'? has no unit. Write '-5 s'|upper=5 has no unit. Write '5 s')"):
         left.interval_join("join", right, lower=lower, upper=upper, function=lambda a, b: None, schema="k string")

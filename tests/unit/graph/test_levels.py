@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tidegate.core.ids import Uid
 from tidegate.graph.levels import Plan, plan
 from tidegate.graph.model import Graph, Input, Node, NodeId, Process, SinkNode, Source, StreamRef, Transform
-from tidegate.graph.schema import Schema
 from tidegate.graph.validate import check
+from tidegate.schema.schema import Schema
 
 _ROWS = Schema.parse("k int, v string")
 

@@ -10,9 +10,9 @@ import pytest
 from tidegate.core.errors import GraphError
 from tidegate.core.ids import Uid
 from tidegate.graph.model import Graph, Input, NodeId, Process, SinkNode, Source, StreamRef, Transform
-from tidegate.graph.schema import Schema
 from tidegate.graph.states import Distribution, StateKind, StateSpec
 from tidegate.graph.validate import DuplicateUid, check, check_key, check_name, check_runnable
+from tidegate.schema.schema import Schema
 
 ROWS = Schema.parse("user string, tags array<string>, ts timestamp")
 FROM_SOURCE = Input((StreamRef(NodeId(0)),), ROWS)

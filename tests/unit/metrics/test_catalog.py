@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.metrics import catalog, docs
+from tests.pages import metrics as docs
+from tidegate.metrics import catalog
 from tidegate.metrics.catalog import METRICS
 from tidegate.metrics.metric import Kind
 
@@ -44,4 +45,4 @@ def test_every_metric_explains_itself():
 
 def test_the_page_lists_every_metric():
     page = Path(__file__).parents[3] / "docs" / "operations" / "metrics.md"
-    assert page.read_text() == docs.page(), "run: python -m tidegate.metrics.docs > docs/operations/metrics.md"
+    assert page.read_text() == docs.page(), "run: python -m tests.pages.metrics > docs/operations/metrics.md"

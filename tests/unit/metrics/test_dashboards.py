@@ -11,7 +11,8 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from tidegate.metrics import alert_docs, alerts, dashboard, grafana
+from tests.pages import alerts as alert_docs
+from tidegate.metrics import alerts, dashboard, grafana
 from tidegate.metrics.alerts import AlertSettings, Severity
 from tidegate.metrics.catalog import METRICS
 
@@ -81,9 +82,7 @@ def test_the_dashboard_is_json_and_asks_the_chosen_source_about_the_chosen_jobs(
 
 def test_the_page_explains_every_alert() -> None:
     page = Path(__file__).parents[3] / "docs" / "operations" / "alerts.md"
-    assert page.read_text() == alert_docs.page(), (
-        "run: python -m tidegate.metrics.alert_docs > docs/operations/alerts.md"
-    )
+    assert page.read_text() == alert_docs.page(), "run: python -m tests.pages.alerts > docs/operations/alerts.md"
 
 
 def test_the_runbook_has_a_section_for_every_alert_and_for_nothing_else() -> None:

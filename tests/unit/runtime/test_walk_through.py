@@ -17,11 +17,11 @@ from click.testing import CliRunner
 
 import tidegate as tg
 from tests.unit.runtime.driver.epoch_kit import epoch_report
-from tidegate.checkpoint.entry import CheckpointRef
+from tidegate.checkpoint.completed.retained import resolve
+from tidegate.checkpoint.job_log.entry import CheckpointRef
+from tidegate.checkpoint.job_log.start import Start
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.checkpoint.operators import describe
-from tidegate.checkpoint.retained import resolve
-from tidegate.checkpoint.start import Start
+from tidegate.checkpoint.metadata.operators import describe
 from tidegate.config import Checkpointing, read_options
 from tidegate.config.checkpoint_config import CheckpointConfig
 from tidegate.config.choices import JobEnd
@@ -46,7 +46,7 @@ from tidegate.runtime.exchange.messages import Barrier, decode_barrier
 from tidegate.runtime.exchange.program import programs
 from tidegate.runtime.sources.query_directory import Positions
 from tidegate.runtime.task.run_level import run_level, run_source_stage
-from tidegate.state.key_groups import salts
+from tidegate.state.keys.key_groups import salts
 from tidegate.state.version import VersionId
 from tidegate.storage import LocalStorage, RoutedStorage
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tidegate.checkpoint import entry as entries
-from tidegate.checkpoint.entry import CheckpointRef, Entry, RunOutcome, Signature
+from tidegate.checkpoint.files.task_part import decode_part
+from tidegate.checkpoint.job_log import entry as entries
+from tidegate.checkpoint.job_log.entry import CheckpointRef, Entry, RunOutcome, Signature
+from tidegate.checkpoint.job_log.log import path_of
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.checkpoint.log import path_of
 from tidegate.checkpoint.metadata import (
     CheckpointMetadata,
     OperatorInfo,
@@ -22,18 +23,17 @@ from tidegate.checkpoint.metadata import (
     checksum_in,
     encode,
 )
-from tidegate.checkpoint.task_part import decode_part
-from tidegate.checkpoint.version_upload import UploadOrder, VersionUpload
+from tidegate.checkpoint.task.version_upload import UploadOrder, VersionUpload
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Term, Uid
-from tidegate.graph.ddl import Parser
 from tidegate.graph.states import StateKind, StateSpec
+from tidegate.schema.ddl import Parser
+from tidegate.state.accessors.keyed_states import KeyedStates
+from tidegate.state.accessors.operator_states import OperatorStates
+from tidegate.state.accessors.ttl import StateClock
 from tidegate.state.backends import backend_named
-from tidegate.state.key_groups import key_group, range_of_slot, slot_of
-from tidegate.state.keyed_states import KeyedStates
-from tidegate.state.keys import KeyCodec
-from tidegate.state.murmur3 import hash_key
-from tidegate.state.operator_states import OperatorStates
-from tidegate.state.ttl import StateClock
+from tidegate.state.keys.entry_keys import KeyCodec
+from tidegate.state.keys.key_groups import key_group, range_of_slot, slot_of
+from tidegate.state.keys.murmur3 import hash_key
 from tidegate.state.version import VersionId
 from tidegate.storage import new_nonce, open_storage
 

@@ -19,7 +19,7 @@ from tidegate.savepoint.canonical_write import CanonicalWriter
 from tidegate.savepoint.entries import StateEntry, UnreadableState
 from tidegate.savepoint.reader import SnapshotReader
 from tidegate.savepoint.snapshot import StoredSnapshot
-from tidegate.state.keys import TimeWindow
+from tidegate.state.keys.entry_keys import TimeWindow
 from tidegate.storage import CorruptFile, open_storage
 
 EPOCH = EpochId(Term(1), 10)

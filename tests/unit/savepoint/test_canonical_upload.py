@@ -11,9 +11,9 @@ import pytest
 
 from tests.unit.savepoint.checkpoint_kit import History, Operator, listing, mapping, value
 from tests.unit.savepoint.test_restore_compatibility import NOTES, fill
+from tidegate.checkpoint.files.task_part import decode_part
 from tidegate.checkpoint.metadata import SnapshotKind, TaskState, encode
-from tidegate.checkpoint.task_part import decode_part
-from tidegate.checkpoint.version_upload import Stopped, UploadOrder
+from tidegate.checkpoint.task.version_upload import Stopped, UploadOrder
 from tidegate.core import faults
 from tidegate.core.ids import AttemptId, Term
 from tidegate.savepoint.canonical_upload import CanonicalUpload

@@ -18,9 +18,9 @@ from tests.unit.api.shop import Frame, NullSink
 from tests.unit.savepoint.checkpoint_kit import History, Operator, mapping, value
 from tests.unit.savepoint.test_restore_compatibility import Landing
 from tests.unit.testing.test_harness_state import Offsets
-from tidegate.checkpoint.assignment import UnclaimedState
 from tidegate.checkpoint.metadata import OperatorInfo
-from tidegate.checkpoint.operators import describe
+from tidegate.checkpoint.metadata.operators import describe
+from tidegate.checkpoint.task.assignment import UnclaimedState
 from tidegate.core.ids import Uid
 from tidegate.graph.levels import plan
 from tidegate.savepoint.changes import Changes

@@ -14,7 +14,7 @@ from tidegate.core.ids import EpochId, Lineage, Term, Uid
 from tidegate.core.types import codec_of
 from tidegate.graph.states import StateKind, StateSpec
 from tidegate.savepoint.compatibility import Compatibility, JobNow, VerdictKind, judge
-from tidegate.state.ttl import Stamp, stamp_of, unstamped
+from tidegate.state.accessors.ttl import Stamp, stamp_of, unstamped
 
 
 def operator(uid: str, *states: StateSpec, key: tuple[str, ...] = ("string",)) -> OperatorInfo:

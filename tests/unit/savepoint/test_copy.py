@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.unit.savepoint.checkpoint_kit import Held, History, Operator, listing, mapping, value
-from tidegate.checkpoint.assignment import RestoreTarget, plan_restore
+from tidegate.checkpoint.completed.retained import SnapshotNotFound
 from tidegate.checkpoint.metadata import SnapshotKind
-from tidegate.checkpoint.retained import SnapshotNotFound
+from tidegate.checkpoint.task.assignment import RestoreTarget, plan_restore
 from tidegate.connectors.sink import Committable
 from tidegate.core.ids import EpochId, Lineage, Term, Uid
 from tidegate.graph.states import StateKind, StateSpec
@@ -30,8 +30,8 @@ from tidegate.savepoint.reader import SnapshotReader
 from tidegate.savepoint.snapshot import CANONICAL, NATIVE, StateNotFound, StoredSnapshot
 from tidegate.savepoint.verify import verify
 from tidegate.state.backends import backend_named
-from tidegate.state.key_groups import key_group, range_of_slot
-from tidegate.state.murmur3 import hash_key
+from tidegate.state.keys.key_groups import key_group, range_of_slot
+from tidegate.state.keys.murmur3 import hash_key
 from tidegate.storage import open_storage
 
 CLOCK_MS = 1_767_225_599_990
@@ -318,7 +318,7 @@ def test_a_full_copy_leaves_out_what_has_outlived_its_time(tmp_path: Path) -> No
             held.keyed.set_time(CLOCK_MS - age_ms, 900 - age_ms)
             held.keyed.scope.key, held.keyed.scope.key_group = name, group
             for state in ("brief", "in_event_time", "lasting"):
-                held.keyed.accessors[state].update(age_ms)
+                held.keyed.value_state(state).update(age_ms)
             held.keyed.flush()
 
     brief = StateSpec(name="brief", kind=StateKind.VALUE, value=int, ttl=StateTtlConfig.of("1 s"))

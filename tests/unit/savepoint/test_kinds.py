@@ -9,8 +9,8 @@ import pytest
 
 import tidegate as tg
 from tests.unit.savepoint.checkpoint_kit import NOW_MS, Held, History, Operator
-from tidegate.checkpoint.assignment import RestoreTarget, plan_restore
-from tidegate.checkpoint.version_restore import RestoreOrder, restore
+from tidegate.checkpoint.task.assignment import RestoreTarget, plan_restore
+from tidegate.checkpoint.task.version_restore import RestoreOrder, restore
 from tidegate.core.ids import AttemptId, EpochId, Term, Uid
 from tidegate.core.times import TimeDomain
 from tidegate.graph.states import TIMERS, Distribution, StateKind, StateSpec
@@ -22,11 +22,12 @@ from tidegate.savepoint.entries import UnreadableState
 from tidegate.savepoint.reader import SnapshotReader
 from tidegate.savepoint.snapshot import StoredSnapshot
 from tidegate.savepoint.verify import verify
+from tidegate.state.accessors.folding import ReducingAccessor
+from tidegate.state.accessors.keyed_states import KeyedStates
+from tidegate.state.accessors.operator_states import OperatorStates
+from tidegate.state.accessors.ttl import Stamp
 from tidegate.state.backends import backend_named
-from tidegate.state.keyed_states import KeyedStates
-from tidegate.state.keys import KeyCodec, TimeWindow
-from tidegate.state.operator_states import OperatorStates
-from tidegate.state.ttl import Stamp
+from tidegate.state.keys.entry_keys import KeyCodec, TimeWindow
 from tidegate.state.version import VersionId
 from tidegate.storage import open_storage
 
@@ -46,6 +47,12 @@ SPECS = (
 )
 
 
+def largest_of(keyed: KeyedStates) -> ReducingAccessor:
+    accessor = keyed.accessors["largest"]
+    assert isinstance(accessor, ReducingAccessor)
+    return accessor
+
+
 def fill(held: Held) -> None:
     keyed, lists = held.keyed, held.lists
     for number, user in enumerate(USERS):
@@ -54,11 +61,11 @@ def fill(held: Held) -> None:
             continue
         keyed.scope.key, keyed.scope.key_group = user, group
         keyed.window_scope.key, keyed.window_scope.key_group = (user, WINDOW), group
-        keyed.accessors["largest"].add(number)
-        keyed.accessors["ordered"].put(number, user)
-        keyed.accessors["seen"].put("a", number)
-        keyed.accessors["last"].add_all([user, "x"])
-        keyed.accessors["in_window"].update(number / 2)
+        largest_of(keyed).add(number)
+        keyed.map_state("ordered").put(number, user)
+        keyed.map_state("seen").put("a", number)
+        keyed.list_state("last").add_all([user, "x"])
+        keyed.value_state("in_window").update(number / 2)
         assert keyed.timers is not None
         keyed.timers.register(TimeDomain.EVENT_TIME, 5 - number, user, group)
         keyed.timers.register(TimeDomain.PROCESSING_TIME, NOW_MS, user, group, WINDOW)
@@ -165,9 +172,9 @@ def test_a_restore_from_tables_gives_every_task_its_share(
         keyed = KeyedStates(store, SPECS, ids.__getitem__, codec, copied.epoch, order.key_groups)
         for user, group in keyed.keys_of("largest"):
             keyed.scope.key, keyed.scope.key_group = user, group
-            largest[user] = keyed.accessors["largest"].get()
-            seen[user] = dict(keyed.accessors["seen"].items())
-            assert list(keyed.accessors["last"].get()) == [user, "x"]
+            largest[user] = largest_of(keyed).get()
+            seen[user] = dict(keyed.map_state("seen").items())
+            assert list(keyed.list_state("last").get()) == [user, "x"]
         assert keyed.timers is not None
         fired += [timer.key for timer in keyed.timers.due(TimeDomain.EVENT_TIME, 100)]
         lists = OperatorStates(store, SPECS, ids.__getitem__)

@@ -14,8 +14,8 @@ from tidegate.core.errors import CorruptState, StateError
 from tidegate.core.ids import EpochId, KeyGroup, Term, Uid
 from tidegate.savepoint.canonical_table import StateTable
 from tidegate.savepoint.entries import StateEntry, StateLayout
-from tidegate.state.keys import TimeWindow
-from tidegate.state.ttl import Stamp
+from tidegate.state.accessors.ttl import Stamp
+from tidegate.state.keys.entry_keys import TimeWindow
 
 EPOCH = EpochId(Term(1), 1)
 TEXT = st.text(st.characters(codec="utf-8"), max_size=6)

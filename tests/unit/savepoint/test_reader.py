@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.unit.savepoint.checkpoint_kit import History, Operator, listing, mapping, value
+from tidegate.checkpoint.completed.retained import SnapshotNotFound
 from tidegate.checkpoint.metadata import FileList, InlineFile, decode, encode
-from tidegate.checkpoint.retained import SnapshotNotFound
-from tidegate.graph.key_values import InvalidKey
 from tidegate.savepoint.reader import SnapshotReader
 from tidegate.savepoint.snapshot import StateNotFound, StoredSnapshot, UntrustedSnapshot
+from tidegate.schema.key_values import InvalidKey
 from tidegate.storage import CorruptFile
 
 

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 import tidegate as tg
 from tests.unit.savepoint.checkpoint_kit import History, Operator, value
 from tidegate.config.checkpoint_config import RecoveryConfig
+from tidegate.config.errors import OptionError
 from tidegate.config.reading import read_options
 from tidegate.control.cli import main
 from tidegate.control.cli.recovery_flags import recovery_options
@@ -46,6 +47,8 @@ class Case:
     dropped: tuple[str, ...] = ()
     expected: dict[str, Any] | None = None
     """What the state of a key holds after the start. None: the start is refused."""
+    misspelt: bool = False
+    """It names a field that there never was, which is said before anything is decided."""
 
 
 NAME = ("name", str)
@@ -55,7 +58,7 @@ CASES = {
     "renamed without a word": Case([NAME, SUM]),
     "renamed and widened without a word": Case([NAME, ("sum", float, 0.0)]),
     "renamed to one that may be None": Case([NAME, ("sum", int | None, None)]),
-    "another rename is declared": Case([NAME, SUM], renamed=("amount=sum",)),
+    "another rename is declared": Case([NAME, SUM], renamed=("amount=sum",), misspelt=True),
     "another field is dropped": Case([NAME, SUM], dropped=("name",)),
     "renamed": Case([NAME, SUM], renamed=("total=sum",), expected={"name": "x", "sum": 7}),
     "renamed, with the name of the class": Case(
@@ -155,9 +158,13 @@ def test_compat_decides_the_same(case: Case, chk: str, tmp_path: Path) -> None:
     given = [part for each in renamed for part in ("--renamed", each)]
     given += [part for each in dropped for part in ("--drop-state", each)]
     result = CliRunner().invoke(main, ["compat", str(tmp_path / "job.py"), "--from", chk, *given, "--output", "json"])
+    assert files(chk) == before
+    if case.misspelt:
+        assert json.loads(result.stdout)["error"]["code"] == "OPTION"
+        assert result.exit_code not in (0, 1)
+        return
     assert json.loads(result.stdout)["compatible"] == (case.expected is not None), result.output
     assert result.exit_code == (case.expected is None)
-    assert files(chk) == before
 
 
 def totals(account: Any) -> Any:
@@ -183,7 +190,10 @@ def test_the_harness_decides_the_same_and_converts_the_state(case: Case) -> None
     }
     after = totals(now_of(case))
     if case.expected is None:
-        with pytest.raises(StateChanged, match="may be the same field"):
+        kind, said = (
+            (OptionError, "has no field 'amount'") if case.misspelt else (StateChanged, "may be the same field")
+        )
+        with pytest.raises(kind, match=said):
             tg.testing.harness(after, key="user", schema=SCHEMA, restore=snapshot, **answers)
         return
     with tg.testing.harness(after, key="user", schema=SCHEMA, restore=snapshot, **answers) as h:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, make_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +14,28 @@ from hypothesis import strategies as st
 from tests.unit.savepoint.checkpoint_kit import History, Operator, listing, mapping, value
 from tests.unit.savepoint.test_compatibility import operator, outcomes, snapshot
 from tests.unit.savepoint.test_restore_compatibility import Landing
-from tidegate.checkpoint.assignment import RestoreTarget, plan_restore
 from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorInfo, StateInfo, StateNumber, decode, encode
-from tidegate.checkpoint.operators import with_undeclared_states
+from tidegate.checkpoint.metadata.operators import with_undeclared_states
+from tidegate.checkpoint.task.assignment import RestoreTarget, plan_restore
+from tidegate.config.errors import OptionError
 from tidegate.core.ids import Uid
 from tidegate.graph.state_ids import assign
 from tidegate.graph.states import Distribution, StateKind, StateSpec
-from tidegate.savepoint.compatibility import JobNow, judge
+from tidegate.savepoint.compatibility import JobInHarness, JobNow, judge
 from tidegate.savepoint.copy import copy_snapshot
 from tidegate.savepoint.renames import DeclaredNames, carried_over
-from tidegate.savepoint.restore_compatibility import StateChanged, fit
+from tidegate.savepoint.restore_compatibility import StateChanged, check_names, fit
 from tidegate.savepoint.snapshot import CANONICAL, NATIVE, StoredSnapshot
 from tidegate.storage import open_storage
 
 UID = Uid("totals")
 Names = Mapping[str, tuple[str, ...]]
 """The states that a version of a job declares, with their earlier names."""
+
+
+@dataclass
+class Limit:
+    most: int
 
 
 @dataclass
@@ -132,14 +138,102 @@ def test_a_state_that_disappears_while_another_appears_is_refused() -> None:
     assert outcomes(answer) == {"totals/sum": "new", "totals/total": "incompatible"}
     [refusal] = answer.refusals
     assert refusal.advice == (
-        "If 'total' is now called 'sum', declare that with renamed_from='total'. If it is not needed any more, drop it with "
-        "--drop-state totals/total."
+        "If 'total' is now called 'sum', write sum = tg.ValueState(int, …, renamed_from=\"total\"). If it is not needed any "
+        "more, drop it with --drop-state totals/total."
     )
-    with pytest.raises(StateChanged, match="renamed_from='total'"):
+    with pytest.raises(StateChanged, match=r'sum = tg\.ValueState\(int, …, renamed_from="total"\)'):
         fit(before, now, True)
     dropping = replace(now, drops={("totals", "total")})
     assert outcomes(judge(before, dropping)) == {"totals/sum": "new", "totals/total": "dropped"}
     assert judge(before, dropping).compatible
+
+
+@pytest.mark.parametrize(
+    ("state", "line"),
+    [
+        (listing("sum", int), r"sum = tg\.ListState\(int, …, renamed_from=\"total\"\)"),
+        (mapping("sum", str, int), r"sum = tg\.MapState\(str, int, …, renamed_from=\"total\"\)"),
+        (value("sum", Limit), r"sum = tg\.ValueState\(…, renamed_from=\"total\"\)"),
+    ],
+)
+def test_advice_shows_the_line_that_renames_a_state(state: StateSpec, line: str) -> None:
+    before = snapshot(operator("totals", value("total", int)))
+    with pytest.raises(StateChanged, match=line):
+        fit(before, JobNow((operator("totals", state),)), False)
+
+
+def test_advice_in_the_harness_is_what_the_harness_takes() -> None:
+    before = snapshot(operator("totals", value("total", int)))
+    job = JobInHarness((operator("totals", value("sum", int)),))
+    with pytest.raises(StateChanged, match=r"drop it with drop_state=\['total'\]"):
+        fit(before, job, False)
+
+
+NAMED = snapshot(operator("totals", value("limit", Limit), value("total", int)))
+
+
+@pytest.mark.parametrize(
+    ("renames", "drops", "message"),
+    [
+        (
+            {},
+            {("totals", "totl")},
+            r"--drop-state totals/totl: 'totals' has no state 'totl'\. Did you mean totals/total\?",
+        ),
+        ({}, {("zzzz", "qq:most")}, r"--drop-state zzzz/qq:most: .*There are totals/limit, totals/total\."),
+        ({("totals", "limt"): {"most": "top"}}, (), r"--renamed totals/limt:most=top: .*Did you mean totals/limit\?"),
+        (
+            {("totals", "limit"): {"mst": "top"}},
+            (),
+            r"the snapshot has no field 'mst' in this state\. Did you mean most\?",
+        ),
+        (
+            {("totals", "limit"): {"most": "topp"}},
+            (),
+            r"this state of the job has no field 'topp'\. Did you mean top\?",
+        ),
+    ],
+)
+def test_a_name_that_never_was_is_refused_with_the_nearest(renames: Any, drops: Any, message: str) -> None:
+    now = make_dataclass("Limit", [("top", int, 0)])
+    job = JobNow((operator("totals", value("limit", now)),), renames=renames, drops=drops)
+    with pytest.raises(OptionError, match=message):
+        check_names(NAMED, job)
+
+
+def test_a_field_that_neither_the_snapshot_nor_the_job_has_is_refused_though_nothing_else_changed() -> None:
+    job = JobNow((operator("totals", value("limit", Limit)),), renames={("totals", "limit"): {"mst": "top"}})
+    with pytest.raises(OptionError, match=r"the snapshot has no field 'mst' in this state\. Did you mean most\?"):
+        check_names(NAMED, job)
+
+
+def test_the_harness_names_states_as_it_takes_them() -> None:
+    job = JobInHarness((operator("totals", value("limit", Limit)),), drops={("totals", "limt")})
+    with pytest.raises(
+        OptionError, match=r"drop_state=\['limt'\]: 'totals' has no state 'limt'\. Did you mean limit\?"
+    ):
+        check_names(NAMED, job)
+    with pytest.raises(OptionError, match=r"There are limit, total\."):
+        check_names(NAMED, replace(job, drops={("totals", "zzz")}))
+
+
+def test_a_declaration_that_finds_nothing_is_mentioned() -> None:
+    before = snapshot(operator("totals", value("total", int)))
+    renamed = operator("totals", value("sum", int))
+    (described,) = renamed.states
+    now = JobNow((replace(renamed, states=(replace(described, renamed_from=("totl",)),)),))
+    (refusal,) = judge(before, now).refusals
+    assert "(its renamed_from='totl' is no state of the snapshot)" in refusal.reason
+
+
+def test_names_that_an_earlier_start_has_used_may_stay_in_a_script() -> None:
+    now = make_dataclass("Limit", [("top", int, 0)])
+    described = operator("totals", value("limit", now))
+    # After that start: the field has its new name, and the dropped state is only known by its number.
+    stored = replace(snapshot(described), state_numbers=(StateNumber(UID, "total", 2), StateNumber(UID, "limit", 1)))
+    check_names(
+        stored, JobNow((described,), renames={("totals", "limit"): {"most": "top"}}, drops={("totals", "total")})
+    )
 
 
 @pytest.mark.feature("I31")
@@ -214,7 +308,8 @@ def test_a_renamed_uid_takes_its_states_along_and_the_declaration_may_stay() -> 
 def test_the_advice_on_state_without_an_operator_names_the_operator_that_is_new() -> None:
     answer = judge(snapshot(operator("totals", value("n", int))), JobNow((operator("sums", value("n", int)),)))
     [refusal] = answer.refusals
-    assert "tg.Uid('sums', renamed_from='totals')" in refusal.advice
+    assert 'tg.Uid("sums", renamed_from="totals")' in refusal.advice
+    assert "--map-uid totals=sums" in refusal.advice
 
 
 KEYS = [f"u{n}" for n in range(40)]

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.unit.savepoint.checkpoint_kit import History, Operator, listing, mapping, value
-from tidegate.checkpoint.assignment import RestoreTarget, UnclaimedState, plan_restore
 from tidegate.checkpoint.metadata import OperatorInfo, QueryFile, SourcePosition
-from tidegate.checkpoint.version_restore import RestoreOrder, restore
+from tidegate.checkpoint.task.assignment import RestoreTarget, UnclaimedState, plan_restore
+from tidegate.checkpoint.task.version_restore import RestoreOrder, restore
 from tidegate.core.ids import AttemptId, EpochId, Slot, TaskId, Term, Uid
 from tidegate.graph.states import Distribution, StateKind, StateSpec
 from tidegate.runtime.checkpoints.restore_point import plan_return
@@ -31,9 +31,9 @@ from tidegate.savepoint.restore_compatibility import (
     translated,
 )
 from tidegate.savepoint.snapshot import CANONICAL, NATIVE, StoredSnapshot
+from tidegate.state.accessors.operator_states import read_elements
 from tidegate.state.backends import backend_named
-from tidegate.state.keys import key_group_range
-from tidegate.state.operator_states import read_elements
+from tidegate.state.keys.entry_keys import key_group_range
 from tidegate.state.version import VersionId
 from tidegate.storage import open_storage
 
@@ -178,7 +178,11 @@ def test_a_value_that_has_no_equal_in_the_new_type_stops_the_restore(tmp_path: P
     ("states", "key", "said"),
     [
         ((value("rule", str),), ("string",), "State 'rule' of 'rules' is incompatible"),
-        ((value("rule", NewRule), NOTES), ("string",), "the field maximum is new and has no default"),
+        (
+            (value("rule", NewRule), NOTES),
+            ("string",),
+            "declare that with --renamed rules/rule:limit=maximum",
+        ),
         ((mapping("seen", int, int), NOTES), ("string",), "Keys never change"),
         ((value("rule", Rule), NOTES), ("bigint",), "Keys never change"),
         ((value("rule", Rule),), ("string",), "State 'notes' of 'rules' is dropped"),

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import tidegate as tg
-from tests.unit.control.test_cli import run as tidegate
-from tidegate.checkpoint.retained import SnapshotNotFound
+from tests.unit.control.cli.test_cli import run as tidegate
+from tidegate.checkpoint.completed.retained import SnapshotNotFound
 from tidegate.savepoint.dispose import dispose
 from tidegate.savepoint.snapshot import StoredSnapshot, location
 from tidegate.storage import open_storage

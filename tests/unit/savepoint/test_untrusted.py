@@ -16,9 +16,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.unit.control.test_cli import run as tidegate
+from tests.unit.control.cli.test_cli import run as tidegate
 from tests.unit.savepoint.checkpoint_kit import History, Operator, value
-from tidegate.checkpoint.contents import reader
+from tidegate.checkpoint.completed.retained import resolve
+from tidegate.checkpoint.files.contents import reader
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.metadata import (
     CheckpointMetadata,
@@ -30,7 +31,6 @@ from tidegate.checkpoint.metadata import (
     decode,
     encode,
 )
-from tidegate.checkpoint.retained import resolve
 from tidegate.core.errors import TidegateError
 from tidegate.core.ids import EpochId, Term
 from tidegate.savepoint.snapshot import StoredSnapshot, UntrustedSnapshot

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tidegate.core.errors import CorruptState
 from tidegate.core.ids import AttemptId, EpochId, Term
-from tidegate.state import manifest_file
+from tidegate.state.disk import manifest_file
 from tidegate.state.version import Manifest, VersionFile, VersionId
 
 numbers = st.integers(0, 2**63)

@@ -13,7 +13,7 @@ import tidegate as tg
 from tidegate.connectors.sink import Committable, CommitterContext
 from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
 from tidegate.core.times import moment
-from tidegate.graph.schema import Schema
+from tidegate.schema.schema import Schema
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 BACKENDS = pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])

@@ -6,7 +6,7 @@ import pytest
 
 import tidegate as tg
 from tidegate.core.errors import GraphError, SchemaError, StateUnbound
-from tidegate.state.keys import key_group_range, split_entry_key
+from tidegate.state.keys.entry_keys import key_group_range, split_entry_key
 
 BACKENDS = pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 SCHEMA = "user string, amount double"
@@ -111,6 +111,60 @@ def test_state_goes_from_one_backend_to_the_other():
         snapshot = h.snapshot()
     with harness("hashmap", restore=snapshot) as h:
         assert h.state("total", "ann") == 5.0
+
+
+class Careless(tg.KeyedProcessFunction):
+    total = tg.ValueState(int)
+
+    def process_element(self, row, ctx):
+        self.total.update(row["amount"] if row.amount == 1 else "three")
+
+
+@BACKENDS
+def test_a_value_that_its_state_cannot_hold_fails_the_call_that_wrote_it(backend):
+    h = tg.testing.harness(Careless(), key="user", schema=SCHEMA, state_backend=backend)
+    with h, pytest.raises(tg.errors.WrongValue, match=r"State 'total' was given a value of another type.*'three'"):
+        h.process(("ann", 3.0))
+
+
+def test_a_value_that_its_state_cannot_hold_comes_with_its_key_and_its_line():
+    h = tg.testing.harness(Careless(), key="user", schema=SCHEMA)
+    with h, pytest.raises(tg.errors.WrongValue) as raised:
+        h.process(("ann", 3.0))
+    key, written = raised.value.__notes__[-2:]
+    assert key == "key: 'ann'"
+    assert "test_harness.py" in written
+    assert written.endswith('in process_element: self.total.update(row["amount"] if row.amount == 1 else "three")')
+
+
+class CarelessKeys(tg.KeyedProcessFunction):
+    seen = tg.MapState(str, int)
+
+    def process_element(self, row, ctx):
+        self.seen.put(1, 1)
+
+
+@BACKENDS
+def test_a_map_key_of_another_type_is_the_mistake_of_the_function(backend):
+    """It was reported as a failure of tidegate itself, and a job that made it was restarted for ever."""
+    h = tg.testing.harness(CarelessKeys(), key="user", schema=SCHEMA, state_backend=backend)
+    with (
+        h,
+        pytest.raises(tg.errors.WrongValue, match="State 'seen' was given a map key of another type than declared"),
+    ):
+        h.process(("ann", 1.0))
+
+
+def test_a_side_output_that_is_misspelt_is_named():
+    with harness() as h, pytest.raises(GraphError, match="no side output 'refnds'; declared are: refunds"):
+        h.side_output("refnds")
+
+
+def test_a_row_that_is_read_like_a_dict_says_how_to_read_it():
+    h = tg.testing.harness(Careless(), key="user", schema=SCHEMA)
+    with h, pytest.raises(TypeError, match="tuple indices") as raised:
+        h.process(("ann", 1.0))
+    assert "write row.column instead of row['column']" in raised.value.__notes__[0]
 
 
 def test_wrong_use_is_reported():

@@ -21,7 +21,7 @@ from tests.tiers.budgets import pytest_runtest_makereport  # noqa: F401
 @pytest.mark.parametrize(
     ("path", "budget"),
     [
-        ("tests/unit/state/test_keys.py", BUDGETS_S["ci"]["tests"]),
+        ("tests/unit/state/keys/test_entry_keys.py", BUDGETS_S["ci"]["tests"]),
         ("tests/cluster/test_chaos.py", BUDGETS_S["ci"]["tests/cluster"]),
         ("examples/word_count.py", None),
     ],
@@ -35,7 +35,7 @@ def test_a_mark_replaces_the_budget_of_the_folder():
 
 
 def test_without_a_tier_there_is_no_budget():
-    assert budget_of("tests/unit/state/test_keys.py", None) is None
+    assert budget_of("tests/unit/state/keys/test_entry_keys.py", None) is None
 
 
 @pytest.mark.parametrize(("tier", "code"), [("ci", 1), ("", 0)])

@@ -17,7 +17,13 @@ from tests.tiers.change import Change
 from tests.tiers.reach import Reach, unit_of
 from tests.tiers.selection import selection_for
 
+PROCESSORS = "tests/unit/runtime/task/spark_processor/test_stateful_processor.py"
 PLANTED = {
+    f"{PROCESSORS}::test_columns_of_emitted_rows_are_found_by_name": Replacement(
+        "src/tidegate/runtime/task/spark_processor/processor_output.py",
+        "[fields.index(n) if n in fields else -1 for n in self._names]",
+        "list(range(len(self._names)))",
+    ),
     "tests/unit/autoscaler/test_decider.py::test_a_parallelism_is_fitted_to_the_key_groups": Replacement(
         "src/tidegate/autoscaler/decider.py", "if groups % each == 0 or is_lighter:", "if is_lighter:"
     ),
@@ -52,10 +58,26 @@ PLANTED = {
     "tests/unit/connectors/kafka/formats/test_types.py::test_a_column_that_would_lose_something_is_refused": Replacement(
         "src/tidegate/connectors/kafka/formats/column_match.py", "digits - scale <= most - places", "digits <= most"
     ),
-    "tests/unit/control/test_rest.py::test_a_wrong_field_is_refused_by_its_name": Replacement(
+    "tests/unit/control/rest/test_server.py::test_a_wrong_field_is_refused_by_its_name": Replacement(
         "src/tidegate/control/messages/requests.py", "if body.get(name) is None:", "if name not in body:"
     ),
-    "tests/unit/control/test_import_plan.py::test_several_sources_are_named_by_the_user": Replacement(
+    "tests/unit/control/capacity/test_model.py::test_key_groups_have_flinks_bounds": Replacement(
+        "src/tidegate/control/capacity/model.py",
+        "max(FEWEST_KEY_GROUPS, min(MOST_KEY_GROUPS, wanted))",
+        "min(MOST_KEY_GROUPS, wanted)",
+    ),
+    "tests/unit/control/explained/test_error_texts.py::test_a_text_agrees_with_its_class": Replacement(
+        "src/tidegate/control/explained/error_texts.py", 'retryable=more == ["retryable"]', "retryable=False"
+    ),
+    "tests/unit/control/rest/test_addresses.py::test_an_ipv6_address_before_a_port_has_brackets": Replacement(
+        "src/tidegate/control/rest/addresses.py",
+        'f"[{name}]:{port}" if ":" in name else f"{name}:{port}"',
+        'f"{name}:{port}"',
+    ),
+    "tests/unit/schema/test_schema.py::test_rows_are_the_same_whether_nullable_or_not": Replacement(
+        "src/tidegate/schema/schema.py", "return self.names == other.names and all(", "return all("
+    ),
+    "tests/unit/control/spark_import/test_import_plan.py::test_several_sources_are_named_by_the_user": Replacement(
         "src/tidegate/control/spark_import/import_plan.py",
         "if len({match.source.uid for match in matches}) < len(matches):",
         "if len({match.source.uid for match in matches}) > len(matches):",

@@ -69,6 +69,8 @@ def test_every_recorded_mutation_is_noticed_by_a_test_that_its_file_selects(reac
         ("src/tidegate/control/ui/static/app.js", "tests/integration/ui/test_ui_pages.py"),
         ("src/tidegate/control/messages/plan.py", "tests/integration/ui/test_ui_pages.py"),
         ("src/tidegate/control/spark_import/sql_state.py", "tests/integration/test_spark_import.py"),
+        ("src/tidegate/operators/sessions.py", "tests/integration/test_windows_and_failures.py"),
+        ("src/tidegate/operators/window_operator.py", f"{PAGES}::docs/guide/windows.md"),
         ("src/tidegate/reporters/lineage/reporter.py", "tests/integration/test_lineage.py"),
         ("src/tidegate/reporters/otel/metric_export.py", "tests/integration/test_otel.py"),
         ("src/tidegate/runtime/placement/anchor.py", "tests/cluster/test_away_from_home.py"),
@@ -80,6 +82,11 @@ def test_every_recorded_mutation_is_noticed_by_a_test_that_its_file_selects(reac
 def test_a_change_selects_the_tests_of_what_it_touches(reach: Reach, changed: str, unit: str):
     # With another change: one that reaches nothing at all selects everything.
     assert unit in chosen(reach, changed, "docs/guide/joins.md").chosen
+
+
+def test_a_change_of_the_simulation_selects_no_cluster(reach: Reach):
+    units = chosen(reach, "chaos/simulation/driver.py", "docs/guide/windows.md").chosen
+    assert [unit for unit in units if unit.startswith("tests/cluster/")] == ["tests/cluster/test_pipelines.py"]
 
 
 def test_a_change_of_one_page_selects_no_other_page(reach: Reach):
@@ -132,7 +139,7 @@ def test_a_commit_that_this_clone_does_not_have_is_an_unknown_change():
     assert change_since("0" * 40) is None
 
 
-def test_to_record_a_run_is_no_change(tmp_path: Path):
+def test_a_recorded_run_and_a_corrected_budget_are_no_change(tmp_path: Path):
     """The commit that records a whole run is compared with that run: it must not select everything again."""
 
     def git(*words: str) -> str:
@@ -144,11 +151,19 @@ def test_to_record_a_run_is_no_change(tmp_path: Path):
     base = git("rev-parse", "HEAD").strip()
     (tmp_path / "tests" / "tiers").mkdir(parents=True)
     (tmp_path / "tests" / "tiers" / "times.jsonl").write_text("{}\n")
+    (tmp_path / "tests" / "tiers" / "budgets.py").write_text("MOST_S = 1\n")
     git("add", ".")
     git("commit", "--quiet", "--message", "record")
     assert change_since(base, tmp_path) == Change(base, frozenset())
     (tmp_path / "new.py").touch()
     assert change_since(base, tmp_path) == Change(base, frozenset({"new.py"}))
+
+
+def test_what_failed_in_the_run_before_runs_again(reach: Reach):
+    """However little the change reaches, and whoever's turn it is."""
+    for turn in range(TURNS):
+        failed = "tests/contract/sinks/test_file_sink.py"
+        assert failed in selection_for(Change("base", frozenset()), reach, turn, failed=[failed]).chosen
 
 
 def test_a_turn_without_a_change_is_not_everything(reach: Reach):

@@ -11,7 +11,7 @@ import pytest
 from tests.tiers import times
 from tests.tiers.parts import CI, Part, part_of
 from tests.tiers.run import Tier
-from tests.tiers.times import PHASES, Kind, RunTimes, exceeded, last_whole_run, record, recorded
+from tests.tiers.times import PHASES, Kind, RunTimes, exceeded, last_run, record, recorded
 
 RUN = RunTimes(
     date="2026-11-18",
@@ -71,10 +71,64 @@ def test_a_run_is_recorded_with_its_phases(tmp_path):
     record(left_by_a_run(tmp_path, replace(RUN, kind=Kind.WHOLE)), file)
     record(left_by_a_run(tmp_path, replace(RUN, commit="later")), file)
     assert [run.phases for run in recorded(file)] == [{"setup": 7}] * 2
-    assert last_whole_run(file) == "c0ffee"
 
 
-@pytest.mark.parametrize("change", [{"passed": False}, {"kind": Kind.SOME_PARTS}])
+def test_a_change_is_compared_with_the_last_recorded_run_once_everything_has_run(tmp_path):
+    file = tmp_path / "times.jsonl"
+    record(left_by_a_run(tmp_path, RUN), file)
+    assert last_run(file) is None, "what this run left out may never have run"
+    record(left_by_a_run(tmp_path, replace(RUN, kind=Kind.WHOLE, commit="whole")), file)
+    record(left_by_a_run(tmp_path, replace(RUN, commit="later")), file)
+    found = last_run(file)
+    assert found is not None
+    assert found.commit == "later"
+
+
+def test_a_run_of_everything_may_have_failed_if_every_part_says_where(tmp_path):
+    """JUnit has neither the ending of a file nor the `::` before a class."""
+    cases = {
+        "integration": ["tests.integration.ui.test_ui_pages.TestRunning", "tests.integration.ui.test_ui_pages"],
+        "docs": ["tests.integration.test_docs"],
+    }
+    name = "test_a_page[docs/operations/cli.md]"
+    for part in CI[1:]:
+        failed = [
+            f'<testcase classname="{each}" name="{name}"><failure/></testcase>' for each in cases.get(part.name, ())
+        ]
+        (tmp_path / f"ci-{part.name}.xml").write_text(f"<testsuites>{''.join(failed)}</testsuites>")
+    file = tmp_path / "times.jsonl"
+    whole = left_by_a_run(tmp_path, replace(RUN, kind=Kind.WHOLE, passed=False))
+    with pytest.raises(ValueError, match="Only a run of all parts"):
+        record(whole, file)
+    failed = [f'<testcase classname="{each}" name="{name}"><failure/></testcase>' for each in cases["integration"]]
+    (tmp_path / f"ci-{CI[0].name}.xml").write_text(f"<testsuites>{''.join(failed)}</testsuites>")
+    record(whole, file)
+    found = last_run(file)
+    assert found is not None
+    assert found.failed == [
+        "tests/integration/test_docs.py::docs/operations/cli.md",
+        "tests/integration/ui/test_ui_pages.py",
+    ]
+
+
+def test_a_run_beside_other_work_says_nothing_about_budgets(tmp_path):
+    file = tmp_path / "times.jsonl"
+    slow = replace(RUN, parts={"kafka": 1000})
+    record(left_by_a_run(tmp_path, slow), file, alone=False)
+    assert exceeded(recorded(file)) == []
+    record(left_by_a_run(tmp_path, slow), file)
+    assert len(exceeded(recorded(file))) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"passed": False},
+        {"passed": False, "failed": ["tests/unit/test_a.py"]},
+        {"passed": False, "kind": Kind.WHOLE},
+        {"kind": Kind.SOME_PARTS},
+    ],
+)
 def test_a_run_that_says_nothing_is_not_recorded(tmp_path, change):
     with pytest.raises(ValueError, match="Only a run of all parts"):
         record(left_by_a_run(tmp_path, replace(RUN, **change)), tmp_path / "times.jsonl")

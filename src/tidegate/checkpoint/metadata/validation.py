@@ -28,8 +28,8 @@ from tidegate.checkpoint.metadata.stored_output import StoredOutput
 from tidegate.connectors.sink import Committable
 from tidegate.core.ids import EpochId, ordinal
 from tidegate.state.backends import BUILT_IN, is_known
-from tidegate.state.key_groups import MAX_PARALLELISM_LIMIT
-from tidegate.state.manifest_file import MANIFEST_NAME
+from tidegate.state.disk.manifest_file import MANIFEST_NAME
+from tidegate.state.keys.key_groups import MAX_PARALLELISM_LIMIT
 from tidegate.state.version import VersionId
 from tidegate.storage.port import encode_segment
 

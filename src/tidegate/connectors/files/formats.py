@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tidegate.connectors.json_values import as_text
 from tidegate.core.errors import GraphError
-from tidegate.graph.schema import Schema
+from tidegate.schema.schema import Schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.core.errors import GraphError
 from tidegate.core.nearest import no_column
-from tidegate.graph.schema import Schema
+from tidegate.schema.schema import Schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -31,16 +31,24 @@ from tidegate.connectors.sink import (
 from tidegate.core.errors import GraphError
 from tidegate.core.guarantee import Guarantee
 from tidegate.core.redaction import refuse_credentials
-from tidegate.graph.schema import Schema
+from tidegate.schema.schema import Schema
 
 
 @dataclass(frozen=True)
 class FileSink:
-    """Rows as files below `path`: a directory shared by the driver and all executors, or `s3://bucket/prefix`.
+    """Rows as files below a directory. Readers see each file complete, and once.
 
-    `partition_by` lists columns whose values name folders, as in Hive and Spark (`day=2024-05-01/`). When a file reaches
-    about `max_file_bytes`, the writer starts another. The `options` for S3 are `endpoint`, `region`, `access_key_id`,
-    `secret_access_key`, `session_token`; without them, boto3 uses its default lookup.
+    Args:
+        path: A directory shared by the driver and all executors, or `s3://bucket/prefix`.
+        format: The format of the files: `"json"`, `"csv"` or `"parquet"`.
+        partition_by: Columns whose values name folders, as in Hive and Spark (`day=2024-05-01/`).
+        max_file_bytes: When a file reaches about this size, the writer starts another. By default, without limit.
+        options: For S3: `endpoint`, `region`, `access_key_id`, `secret_access_key`, `session_token`. Without them, boto3 uses
+            its default lookup.
+
+    Examples:
+        >>> tg.FileSink("s3://bucket/orders", format="parquet", partition_by=["user"]).describe()
+        'parquet files in s3://bucket/orders by user'
     """
 
     guarantee = Guarantee.EXACTLY_ONCE
@@ -73,9 +81,11 @@ class FileSink:
         return of_path(self.path)
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
+        """Create the writer that `context` describes."""
         return FileWriter(open_place(self.path, self.options), context, self._layout(context.schema))
 
     def create_committer(self, context: CommitterContext) -> Committer:
+        """Create the committer that `context` describes."""
         check_partitions(self.partition_by, context.schema)
         check_columns(self.format, self._layout(context.schema).schema)
         return FileCommitter(self.path, open_place(self.path, self.options), context)

@@ -15,7 +15,7 @@ from tidegate.connectors.files.payload import StagedFile, encode
 from tidegate.connectors.files.place import FilePlace
 from tidegate.connectors.sink import WriterContext
 from tidegate.core.faults import reach
-from tidegate.graph.schema import Schema
+from tidegate.schema.schema import Schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

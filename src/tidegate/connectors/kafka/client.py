@@ -146,16 +146,19 @@ def check_topic(bootstrap_servers: str, settings: Mapping[str, Any], topic: str,
     Raises `KafkaRefused` with the address of the brokers and the user, or `KafkaUnavailable`.
     """
     rejections = Rejections()
-    producer = library().Producer({**settings, **rejections.settings()})
+    # The client logs each broker that it cannot reach, many times; the error says it once. Whoever debugs it wants its log.
+    quiet = {} if "debug" in settings else {"log_level": 0}
+    producer = library().Producer({**quiet, **settings, **rejections.settings()})
     user = settings.get("sasl.username")
-    doing = f"find topic {topic!r} at {bootstrap_servers}{'' if user is None else f' as user {user!r}'}"
+    place = f"at {bootstrap_servers}{'' if user is None else f' as user {user!r}'}"
     try:
-        with rejections.reported(producer, doing):
-            await_topic(producer, topic, doing, answer_s)
+        with rejections.reported(producer, f"find topic {topic!r} {place}"):
+            await_topic(producer, topic, place, answer_s)
     except KafkaUnavailable as error:
         if none_exists(_hosts(bootstrap_servers)):
             raise KafkaRefused(
-                f"Kafka did not {doing}: there is no such host. Correct the address.", error.name
+                f"Kafka did not find topic {topic!r} {place}: there is no such host. Correct bootstrap_servers.",
+                error.name,
             ) from None
         raise
 
@@ -166,15 +169,22 @@ def _hosts(bootstrap_servers: str) -> list[str]:
     return [urlsplit(f"//{part}").hostname or part for part in parts if part]
 
 
-def await_topic(producer: Any, topic: str, doing: str, answer_s: float) -> None:
-    """Wait a moment for a topic that is unknown: a broker that has just started responds before it knows its topics."""
+def await_topic(producer: Any, topic: str, place: str, answer_s: float) -> None:
+    """Wait a moment for a topic that is unknown: a broker that has just started responds before it knows its topics. `place`
+    names the brokers and the user: "at kafka:9092".
+    """
     latest = time.monotonic() + TOPIC_S
     while True:
         found = producer.list_topics(topic, answer_s).topics[topic]
         if found.error is None:
             return
-        if found.error.code() != library().KafkaError.UNKNOWN_TOPIC_OR_PART or time.monotonic() > latest:
-            raise translate(found.error, doing)
+        if found.error.code() != library().KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise translate(found.error, f"find topic {topic!r} {place}")
+        if time.monotonic() > latest:
+            raise KafkaRefused(
+                f"There is no topic {topic!r} {place}, or the user may not see it. Create the topic first, or correct its name.",
+                found.error.name(),
+            )
         time.sleep(0.1)
 
 

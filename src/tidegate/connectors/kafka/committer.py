@@ -360,9 +360,9 @@ class _Transactions:
         producer = library().Producer(settings | rejections.settings())
         if see_topic:
             # Fail early if the topic does not exist: the producer would wait for it until the transaction times out.
-            doing = f"find topic {self.topic!r} at {self._servers}"
-            with rejections.reported(producer, doing):
-                await_topic(producer, self.topic, doing, _ANSWER_S)
+            place = f"at {self._servers}"
+            with rejections.reported(producer, f"find topic {self.topic!r} {place}"):
+                await_topic(producer, self.topic, place, _ANSWER_S)
         producer.init_transactions(_ANSWER_S)
         return producer
 

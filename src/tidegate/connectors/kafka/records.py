@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tidegate.core.errors import GraphError
-from tidegate.graph.datatype import DataType
-from tidegate.graph.schema import Schema
+from tidegate.schema.datatype import DataType
+from tidegate.schema.schema import Schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

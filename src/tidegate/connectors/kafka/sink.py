@@ -30,11 +30,12 @@ from tidegate.connectors.sink import (
 from tidegate.core.durations import Duration, argument_ms, duration_ms, size_bytes
 from tidegate.core.errors import GraphError
 from tidegate.core.guarantee import Guarantee
-from tidegate.graph.schema import Schema
+from tidegate.schema.schema import Schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_LEAST_TRANSACTION_MS = 1000
 _OURS = ("bootstrap.servers", "transactional.id", "transaction.timeout.ms", "enable.idempotence", "acks", "group.id")
 
 
@@ -42,16 +43,27 @@ _OURS = ("bootstrap.servers", "transactional.id", "transaction.timeout.ms", "ena
 class KafkaSink:
     """Rows with the column `value` and optionally `key`, `headers`, `partition` and `timestamp`, sent to one topic.
 
-    Exactly once for readers with `isolation.level=read_committed`; `delivery_guarantee="at-least-once"` sends without
-    transactions. `config` holds settings of librdkafka, such as `security.protocol` or `compression.type`.
-    `transaction_timeout` must not exceed the broker's `transaction.max.timeout.ms`. Rows of one slot and epoch are split
-    into parts of `part_size`; one transaction carries as many parts as fit into `transaction_size`. `expired_marker`
-    resolves `MarkerExpired`. With a `value_format`, such as `JsonFormat()` or `AvroFormat("http://registry:8081")`, the
-    column `value` has any type, usually a struct, and tasks encode it; a `key_format` does the same for `key`. Rows without
-    a column `value` are encoded whole; `key_fields` names the columns that also form the key: a single string as it is,
-    otherwise encoded by `key_format`. `key_fields=[]` sends whole rows without a key, also if a column is called `value`.
-    If the topic of a sink changes while output waits for the old one, `previous_topics` allows that output to be sent
-    there.
+    Output is exactly once for readers with `isolation.level=read_committed`.
+
+    Args:
+        bootstrap_servers: The brokers: `"host:9092"`, or several, separated by commas.
+        topic: The topic to send to.
+        delivery_guarantee: `"exactly-once"`, or `"at-least-once"`, which sends without transactions.
+        config: Settings of librdkafka, such as `security.protocol` or `compression.type`.
+        transaction_timeout: Must not exceed the broker's `transaction.max.timeout.ms`.
+        part_size: Rows of one slot and epoch are split into parts of this size.
+        transaction_size: One transaction carries as many parts as fit into this size.
+        expired_marker: How to resolve `MarkerExpired`: `"fail"`, `"publish"` or `"skip"`.
+        key_format: Encodes the column `key`, or the columns of `key_fields`, as `value_format` does the value.
+        value_format: Such as `JsonFormat()` or `AvroFormat("http://registry:8081")`: the column `value` has any type,
+            usually a struct, and tasks encode it. Rows without a column `value` are encoded whole.
+        key_fields: Of rows that are encoded whole: the columns that also form the key, a single string as it is, otherwise
+            encoded by `key_format`. `key_fields=[]` sends whole rows without a key, also if a column is called `value`.
+        previous_topics: Topics that the sink had before: output that waits for one of them may be sent there.
+
+    Examples:
+        >>> tg.KafkaSink("localhost:9092", "totals", value_format=tg.JsonFormat(), key_fields=["user"]).topic
+        'totals'
     """
 
     publishes_in: ClassVar[PublishesIn] = "task"
@@ -88,13 +100,17 @@ class KafkaSink:
             )
         if taken := sorted(key for key in self.config if key in _OURS):
             raise GraphError(f"{', '.join(taken)} in the config of a Kafka sink is set by tidegate; remove it.")
-        timeout_ms = argument_ms(f"Kafka sink for {self.topic!r}: transaction_timeout", self.transaction_timeout)
+        timeout_ms = argument_ms(
+            f"Kafka sink for {self.topic!r}: transaction_timeout",
+            self.transaction_timeout,
+            least_ms=_LEAST_TRANSACTION_MS,
+        )
         try:
             Expired(self.expired_marker)
             sizes = (size_bytes(self.part_size), self._most_bytes)
         except ValueError as error:
             raise GraphError(f"Kafka sink for {self.topic!r}: {error}.") from None
-        if timeout_ms < 1000 or min(sizes) < 1:
+        if timeout_ms < _LEAST_TRANSACTION_MS or min(sizes) < 1:
             raise GraphError(
                 f"Kafka sink for {self.topic!r}: transaction_timeout must be at least '1 s', and sizes must be greater "
                 "than 0."

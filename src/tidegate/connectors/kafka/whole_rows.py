@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidegate.core.errors import GraphError
-from tidegate.graph.datatype import DataType, Field
-from tidegate.graph.schema import Schema
+from tidegate.schema.datatype import DataType, Field
+from tidegate.schema.schema import Schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -81,8 +81,34 @@ _CANNOT_PASS_TEXTS = (
 )
 """Parts of the texts of the others: clients of object stores and of databases have one type for all that can go wrong."""
 
+_ADVICE = {
+    "NoSuchNamespaceError": "Create the namespace first, for example with catalog.create_namespace(…), or correct the name of "
+    "the table.",
+    "unable to open database file": "SQLite creates the file of the catalog, but not its directory: create that, or correct uri "
+    "in the properties of the sink.",
+    "Not a directory": "A part of the path is a file. Choose a path whose parts are all directories.",
+    "NoSuchBucket": "Create the bucket, or correct its name.",
+    "NO_SUCH_BUCKET": "Create the bucket, or correct its name.",
+    "InvalidAccessKeyId": "Correct the access key.",
+    "INVALID_ACCESS_KEY_ID": "Correct the access key.",
+    "SignatureDoesNotMatch": "Correct the secret key.",
+    "SIGNATURE_DOES_NOT_MATCH": "Correct the secret key.",
+    "ExpiredToken": "Renew the session token.",
+    "AccessDenied": "Allow the user of the credentials to read and write there.",
+    "ACCESS_DENIED": "Allow the user of the credentials to read and write there.",
+    "password authentication failed": "Correct user and password of the catalog.",
+    "no password supplied": "Add the password of the catalog.",
+    "UnauthorizedError": "Correct the credentials of the catalog.",
+    "ForbiddenError": "Allow the user of the catalog to use this table.",
+    "ModuleNotFoundError": "Install the package on the driver and the executors.",
+    "NotInstalledError": "Install the package on the driver and the executors.",
+}
+"""What to do, by a type of error or a part of its text. The first that fits counts."""
+_OTHER_ADVICE = "Correct the address, the credentials or the options of the sink, or create what is missing."
+
 _LONGEST_REASON = 400
-_ESCAPES = re.compile(r"\x1b\[[0-9;]*m|\u21b3")
+_NOISE = re.compile(r"\x1b\[[0-9;]*m|\u21b3|\(Background on this error at: [^)]*\)")
+"""Colours, arrows, and what SQLAlchemy adds."""
 
 
 @contextmanager
@@ -93,14 +119,11 @@ def translated(target: str) -> Iterator[None]:
     except TidegateError:
         raise
     except Exception as error:
-        reason = redacted(" ".join(_ESCAPES.sub("", str(error)).split()) or type(error).__name__)
+        reason = redacted(" ".join(_NOISE.sub("", str(error)).split()) or type(error).__name__)
         if len(reason) > _LONGEST_REASON:
             reason = reason[:_LONGEST_REASON] + "\u2026"
         if _is_final(error):
-            raise CommitRefused(
-                f"The {target} cannot be opened: {reason.rstrip('.')}. Correct the address, the credentials or the options of "
-                "the sink, or create what is missing."
-            ) from error
+            raise CommitRefused(f"The {target} cannot be opened: {reason.rstrip('.')}. {_advice(error)}") from error
         raise RetryLater(
             f"The {target} cannot be opened now: {reason.rstrip('.')}. If its address is right, start the job again when the "
             "catalog or the store answers."
@@ -110,6 +133,11 @@ def translated(target: str) -> Iterator[None]:
 def _is_final(error: Exception) -> bool:
     names = {each.__name__ for each in type(error).__mro__}
     return bool(names & _CANNOT_PASS) or any(each in str(error) for each in _CANNOT_PASS_TEXTS)
+
+
+def _advice(error: Exception) -> str:
+    names = {each.__name__ for each in type(error).__mro__}
+    return next((advice for key, advice in _ADVICE.items() if key in names or key in str(error)), _OTHER_ADVICE)
 
 
 def check_credentials(

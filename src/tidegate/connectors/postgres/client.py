@@ -8,8 +8,10 @@ import re
 import select
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tidegate.connectors.postgres.refusal import Refusal
 from tidegate.core.errors import PreconditionFailed
 from tidegate.core.redaction import HIDDEN, redacted
 
@@ -38,41 +40,18 @@ def _without_password(text: str, conninfo: str, password: object) -> str:
     return redacted(text)
 
 
-_CANNOT_PASS = (
-    "password authentication failed",
-    "authentication failed for user",
-    "no password supplied",
-    "no pg_hba.conf entry",
-    "permission denied for database",
-    "is not permitted to log in",
-    "does not exist",  # the role, the database, or a file of certificates
-    "does not support SSL, but SSL was required",
-)
-"""What the client and a server say, in English, when they refuse a connection whenever it is asked for."""
-
-_REFUSING_STATES = ("28000", "28P01", "3D000", "42501")
-"""SQLSTATE of: login not allowed, wrong password, no such database, no permission."""
-
 _ASK_S = 5.0
 
 
-def refuses(error: BaseException, state: str | None = None) -> bool:
-    """Whether the connection will be refused until the address, the user or the password is corrected. `state`: the SQLSTATE of
-    the refusal, which says so in any language.
+def refusal_of(error: BaseException, conninfo: str) -> Refusal | None:
+    """Return why the connection is refused until the address, the user or the password is corrected; None if it may succeed
+    later. Asks the server once more if the text of the error does not say so.
     """
-    state = state or getattr(error, "sqlstate", None)
-    if state is not None:
-        return state in _REFUSING_STATES
-    return any(each in str(error) for each in _CANNOT_PASS)
-
-
-def will_always_refuse(error: BaseException, conninfo: str) -> bool:
-    """The same, and ask the server once more if the text of the error does not say so."""
-    if refuses(error):
-        return True
-    if isinstance(error, driver().errors.ConnectionTimeout):
-        return False  # nobody answers
-    return refuses(error, _refusal_state(conninfo))
+    refusal = Refusal.of(error)
+    if refusal is not None or isinstance(error, driver().errors.ConnectionTimeout):  # nobody answers
+        return refusal
+    state = _refusal_state(conninfo)
+    return None if state is None else Refusal.of(error, state)
 
 
 def _refusal_state(conninfo: str) -> str | None:
@@ -114,18 +93,34 @@ def _finish_connecting(connection: Any, status: Any) -> None:
         step = connection.connect_poll()
 
 
-def where(conninfo: str) -> str:
-    """Return host, port, database and user of a conninfo, for messages. Those that it leaves out come from the environment."""
-    from psycopg.conninfo import conninfo_to_dict
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a conninfo leads, for messages. Parts that it leaves out come from the environment."""
 
-    given = conninfo_to_dict(conninfo)
+    hosts: tuple[str, ...]
+    """Each with its port."""
+    database: str
+    user: str
 
-    def part(name: str, variable: str, default: str) -> str:
-        return str(given.get(name) or os.environ.get(variable) or default)
+    @staticmethod
+    def of(conninfo: str) -> Address:
+        from psycopg.conninfo import conninfo_to_dict
 
-    user = part("user", "PGUSER", getpass.getuser())
-    host, port = part("host", "PGHOST", "localhost"), part("port", "PGPORT", "5432")
-    return f"{host}:{port}, database {part('dbname', 'PGDATABASE', user)!r}, user {user!r}"
+        given = conninfo_to_dict(conninfo)
+
+        def part(name: str, variable: str, default: str) -> str:
+            return str(given.get(name) or os.environ.get(variable) or default)
+
+        user = part("user", "PGUSER", getpass.getuser())
+        hosts = part("host", "PGHOST", "localhost").split(",")
+        ports = part("port", "PGPORT", "5432").split(",")
+        # One port is for all hosts; an empty one is the default.
+        ports = ports * len(hosts) if len(ports) == 1 else ports
+        pairs = tuple(f"{host}:{port or 5432}" for host, port in zip(hosts, ports))
+        return Address(pairs, part("dbname", "PGDATABASE", user), user)
+
+    def __str__(self) -> str:
+        return f"{', '.join(self.hosts)}, database {self.database!r}, user {self.user!r}"
 
 
 def host_names(conninfo: str) -> list[str]:

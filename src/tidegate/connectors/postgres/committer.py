@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from tidegate.connectors.host_names import none_exists
 from tidegate.connectors.outcome import CommitInDoubt, CommitOutcome, CommitRefused, outcomes
-from tidegate.connectors.postgres.client import connect, driver, host_names, where, will_always_refuse
+from tidegate.connectors.postgres.client import Address, connect, driver, host_names, refusal_of
 from tidegate.connectors.postgres.lock_watch import limit_transaction, watched
 from tidegate.connectors.postgres.marker import SETTLED, Markers
 from tidegate.connectors.postgres.payload import Copy, Payload, Prepared, checked, epoch_in, gid_prefix
@@ -39,13 +39,6 @@ MOST_BYTES = 256 << 20
 """The rows of one transaction, unless a single epoch has more: all of it is repeated if the connection breaks."""
 
 
-def _reason(error: BaseException) -> str:
-    """What was said last: libpq puts the address before it, and repeats that for each address that it tried."""
-    said = str(error).strip().rpartition(" failed: ")[2]
-    lines = [line.strip().rstrip(".") for line in said.removeprefix("FATAL:").splitlines()]
-    return "; ".join(line for line in lines if line)
-
-
 class PostgresCommitter:
     """Shares one connection with all committers of this sink in this process (`shared_connection`)."""
 
@@ -69,33 +62,42 @@ class PostgresCommitter:
 
     def check(self) -> None:
         """Check the table now, so that a job that cannot work does not start. An unreachable server is not
-        an error: output waits for it.
+        an error: output waits for it. Neither is one that refuses the connection: `check_target` reports that.
         """
         try:
             self._shared.use(self._open, lambda table: None)
         except driver().OperationalError as error:
-            log.warning(
-                "%s is not reachable yet (%s); output will wait for it: %s",
-                self._description,
-                where(self._conninfo),
-                error,
-            )
+            if self._refused(error) is None:
+                address = Address.of(self._conninfo)
+                # Whoever starts the job says so: `check_target` asks again.
+                log.info(
+                    "PostgreSQL of a sink that %s is not reachable yet (%s): %s", self._description, address, error
+                )
 
     def check_target(self) -> None:
         try:
             self._shared.use(self._open, lambda table: None)
         except driver().OperationalError as error:
-            if will_always_refuse(error, self._conninfo):
-                raise CommitRefused(
-                    f"PostgreSQL refuses the connection of a sink that {self._description} ({where(self._conninfo)}): "
-                    f"{_reason(error)}. Correct the conninfo of the sink, or create the user and the database."
-                ) from None
-            if none_exists(host_names(self._conninfo)):
-                raise CommitRefused(
-                    f"PostgreSQL of a sink that {self._description} is not there ({where(self._conninfo)}): there is no such "
-                    "host. Correct the conninfo of the sink."
-                ) from None
-            raise
+            refused = self._refused(error)
+            if refused is None:
+                raise
+            raise refused from None
+
+    def _refused(self, error: BaseException) -> CommitRefused | None:
+        """Return the error for a connection that will always fail like this; None if it may succeed later."""
+        address = Address.of(self._conninfo)
+        if (refusal := refusal_of(error, self._conninfo)) is not None:
+            advice = refusal.advice.format(user=address.user, database=address.database)
+            host = f"{refusal.host} says: " if refusal.host else ""
+            return CommitRefused(
+                f"PostgreSQL refuses the connection for table {self._table} ({address}): {host}{refusal.reason}. {advice}"
+            )
+        if none_exists(host_names(self._conninfo)):
+            return CommitRefused(
+                f"PostgreSQL for table {self._table} cannot be found ({address}): there is no such host. Correct host in "
+                "the conninfo of the sink."
+            )
+        return None
 
     def commit(self, requests: Sequence[Committable]) -> Sequence[CommitOutcome]:
         """Publish in the order of epochs: rows that wait in the job's storage many requests at a time, transactions that are
@@ -289,6 +291,12 @@ class PostgresCommitter:
         try:
             return self._shared.use(self._open, work)
         except (library.DataError, library.IntegrityError, library.ProgrammingError) as error:
+            if isinstance(error, library.errors.InsufficientPrivilege):
+                user = Address.of(self._conninfo).user
+                raise CommitRefused(
+                    f"{self._description}: the user {user!r} lacks a right: {str(error).strip()}. Grant it (GRANT SELECT, "
+                    f"INSERT, UPDATE, DELETE ON … TO {user}), and restart the job: the rows are kept."
+                ) from error
             # The transaction is rolled back with its marker, and the same rows would fail in the same way.
             raise CommitRefused(
                 f"{self._description}: the database rejects the rows: {str(error).strip()}. Change the table so that it "

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from tidegate.connectors.json_values import as_text
 from tidegate.core.errors import SchemaError
-from tidegate.graph.schema import DataType, Schema
+from tidegate.schema.schema import DataType, Schema
 
 _ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
 

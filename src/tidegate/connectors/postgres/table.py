@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidegate.core.errors import SchemaError
-from tidegate.graph.schema import Schema
+from tidegate.schema.schema import Schema
 
 if TYPE_CHECKING:
     import psycopg

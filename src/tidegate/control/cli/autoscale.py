@@ -12,7 +12,7 @@ import click
 from tidegate.control.cli.jobs import at
 from tidegate.control.cli.main import speaks
 from tidegate.control.cli.output import BadOption, Block, Line, Output, OutputTable
-from tidegate.control.client import Client
+from tidegate.control.rest.client import Client
 
 if TYPE_CHECKING:
     from tidegate.autoscaler.decision import ScalingDecision

@@ -29,8 +29,8 @@ def list_(out: Output, directory: str | None) -> int:
 
     DIRECTORY may be a job file: then it is the job's own. Without it, the directory of the file for all jobs is used.
     """
-    from tidegate.control.checkpoint_place import place_of
-    from tidegate.control.checkpoint_report import storage_of_checkpoints
+    from tidegate.control.jobs.checkpoint_place import place_of
+    from tidegate.control.jobs.checkpoint_report import storage_of_checkpoints
 
     documents: list[dict[str, Any]] = []
     rows, requests = [], list[tuple[Any, ...]]()
@@ -77,8 +77,8 @@ def list_(out: Output, directory: str | None) -> int:
 @speaks
 def show(out: Output, path: str) -> None:
     """Show the metadata of the checkpoint at PATH, or of the latest one of a job file."""
-    from tidegate.control.checkpoint_place import snapshot_of
     from tidegate.control.cli.describe import blocks, document
+    from tidegate.control.jobs.checkpoint_place import snapshot_of
 
     snapshot = snapshot_of(path)
     out.show(document(snapshot), *blocks(snapshot))
@@ -120,7 +120,7 @@ def verify_(out: Output, paths: tuple[str, ...], quick: bool) -> int:
 @speaks
 def diff(out: Output, before: str, after: str) -> None:
     """Show what changed from the snapshot BEFORE to the snapshot AFTER: states, positions, files. Reads metadata only."""
-    from tidegate.control.checkpoint_place import snapshot_of
+    from tidegate.control.jobs.checkpoint_place import snapshot_of
     from tidegate.savepoint.diff import differences, files_between
 
     old, new = snapshot_of(before), snapshot_of(after)
@@ -152,9 +152,9 @@ def _requests(used: StorageUse) -> tuple[Any, ...]:
 
 
 def _snapshots(path: str | None) -> Any:
-    from tidegate.checkpoint.retained import SnapshotNotFound
-    from tidegate.control.checkpoint_place import is_job_file, place_of
-    from tidegate.control.stored_jobs import JobNotFound, jobs_in
+    from tidegate.checkpoint.completed.retained import SnapshotNotFound
+    from tidegate.control.jobs.checkpoint_place import is_job_file, place_of
+    from tidegate.control.jobs.stored_jobs import JobNotFound, jobs_in
     from tidegate.savepoint.snapshot import StoredSnapshot
 
     if path is None or is_job_file(path):

@@ -11,7 +11,7 @@ from tidegate.control.cli.main import speaks
 from tidegate.control.cli.output import NO, BadOption, Block, Line, Output, OutputTable, moment, size
 
 if TYPE_CHECKING:
-    from tidegate.control.cleanup import Abandoned, Finding
+    from tidegate.control.jobs.cleanup import Abandoned, Finding
     from tidegate.core.ids import Lineage
 
 
@@ -39,10 +39,10 @@ def command(
     of one job: then targets are not known, and only files in the directory are found. A job that has not ended finds those
     itself.
     """
-    from tidegate.control.checkpoint_place import is_job_file, place_of
-    from tidegate.control.cleanup import abandoned_lineages, all_jobs, delete_files, storage_findings, targets_of
-    from tidegate.control.job_file import load_job
-    from tidegate.control.stored_jobs import JobNotFound
+    from tidegate.control.jobs.checkpoint_place import is_job_file, place_of
+    from tidegate.control.jobs.cleanup import abandoned_lineages, all_jobs, delete_files, storage_findings, targets_of
+    from tidegate.control.jobs.job_file import load_job
+    from tidegate.control.jobs.stored_jobs import JobNotFound
     from tidegate.core.clock import SYSTEM_CLOCK
     from tidegate.core.durations import duration_ms
     from tidegate.core.ids import Lineage

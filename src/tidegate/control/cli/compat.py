@@ -28,11 +28,11 @@ def command(
 
     JOB_FILE is imported, not run: it must hold a Job, or a function build() or build(spark) that creates one.
     """
-    from tidegate.control.checkpoint_place import place_of, recovery_of
-    from tidegate.control.job_file import declared, load_job
+    from tidegate.control.jobs.checkpoint_place import place_of, recovery_of
+    from tidegate.control.jobs.job_file import declared, load_job
     from tidegate.savepoint.compatibility import VerdictKind, judge
     from tidegate.savepoint.renames import DeclaredNames, carried_over
-    from tidegate.savepoint.restore_compatibility import translated
+    from tidegate.savepoint.restore_compatibility import check_names, translated
     from tidegate.savepoint.snapshot import StoredSnapshot
 
     snapshot = place_of(job_file).latest() if path is None else StoredSnapshot.open(path)
@@ -40,6 +40,7 @@ def command(
     recovery = recovery_of(job_file, recovery_options(allow, uids, renamed, drops))
     metadata = carried_over(translated(snapshot.metadata, recovery.uids), DeclaredNames.of(job.graph()))
     now = declared(job, metadata, renames=recovery.renamed_fields, drops=recovery.dropped_states)
+    check_names(metadata, now)
     answer = judge(metadata, now, recovery.allow_non_restored_state)
     verdicts = [
         {"operator": v.uid, "state": v.state, "verdict": str(v.outcome), "reason": v.reason, "advice": v.advice}

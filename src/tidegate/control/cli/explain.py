@@ -12,7 +12,7 @@ from tidegate.control.cli.main import speaks
 from tidegate.control.cli.output import NO, Line, Output
 
 if TYPE_CHECKING:
-    from tidegate.control.error_texts import ErrorText
+    from tidegate.control.explained.error_texts import ErrorText
 
 
 @click.command("explain")
@@ -23,7 +23,7 @@ def command(out: Output, codes: tuple[str, ...]) -> int:
 
     Exit code 1 if there is no such code.
     """
-    from tidegate.control.error_texts import error_texts
+    from tidegate.control.explained.error_texts import error_texts
 
     texts = error_texts()
     if not codes:

@@ -50,7 +50,7 @@ def spark(  # noqa: PLR0913 one parameter for each option
     Started with `tidegate run JOB.PY -s SAVEPOINT`, the job continues at the offset where the query stopped, with its state,
     timers and watermark. Nothing in CHECKPOINT changes.
     """
-    from tidegate.control.job_file import load_job
+    from tidegate.control.jobs.job_file import load_job
     from tidegate.control.spark_import.import_query import SparkMove
     from tidegate.runtime.driver.session import session
 

@@ -19,7 +19,7 @@ def command(out: Output, folder: Path) -> None:
 
     The job counts made-up page views, so it runs as it is. NAME may be a path; its last part names the job.
     """
-    from tidegate.control.project import Project
+    from tidegate.control.cli.project import Project
 
     project = Project(folder)
     written = project.create()

@@ -10,11 +10,11 @@ import click
 
 from tidegate.config.errors import OptionError
 from tidegate.config.file import shared_options
-from tidegate.control.addresses import WILDCARDS, host_and_port, plain_host
 from tidegate.control.cli.flink_flags import FlinkNamed
 from tidegate.control.cli.main import speaks
 from tidegate.control.cli.output import Line, Output
-from tidegate.control.client import DEFAULT_ADDRESS, Client
+from tidegate.control.rest.addresses import WILDCARDS, host_and_port, plain_host
+from tidegate.control.rest.client import DEFAULT_ADDRESS, Client
 
 
 def at(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable
+from difflib import get_close_matches
 from functools import wraps
 from keyword import iskeyword
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import click
 
 from tidegate.control.cli.output import FAILED, Output, visible
-from tidegate.core.errors import TidegateError, help_line, with_help
+from tidegate.core.errors import TidegateError, help_line, shown_code, with_help
 from tidegate.core.redaction import redacted
 
 _COMMANDS = {
@@ -66,6 +67,18 @@ class LazyGroup(click.Group):
         found: click.Command = getattr(importlib.import_module(f"tidegate.control.cli.{module}"), name)
         return found
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Name a similar command where a word is none."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            near = get_close_matches(args[0], self.list_commands(ctx), n=1)
+            if not near:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean {near[0]!r}?", ctx) from None
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         # From the table above, so that `--help` imports nothing.
         with formatter.section("Commands"):
@@ -94,10 +107,11 @@ def speaks(function: Callable[..., Any]) -> Callable[..., Any]:
             code = function(Output(form == "json"), *args, **options)
         except TidegateError as error:
             if form == "json":
-                told = {"code": error.code, "message": redacted(str(error)), "retryable": error.retryable}
-                Output(True).show({"error": told | {"help": help_line(error.code)}})
+                shown = shown_code(error)
+                told = {"code": shown, "message": redacted(str(error)), "retryable": error.retryable}
+                Output(True).show({"error": told | {"help": help_line(shown)}})
             else:
-                click.secho(visible(redacted(f"{error.code}: {with_help(error)}")), fg="red", err=True)
+                click.secho(visible(redacted(f"{shown_code(error)}: {with_help(error)}")), fg="red", err=True)
             sys.exit(FAILED)
         sys.exit(code or 0)
 

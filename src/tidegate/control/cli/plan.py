@@ -92,8 +92,8 @@ def command(out: Output, given: tuple[str, ...], file: Path | None, show_constan
 
     A model with constants that were measured on two cores. It warns where it extrapolates; exit code 1: it cannot work.
     """
-    from tidegate.control.capacity import FunctionKind, KeyDistribution, Workload, capacity
-    from tidegate.control.capacity_constants import Constants, read_constants
+    from tidegate.control.capacity.constants import Constants, read_constants
+    from tidegate.control.capacity.model import FunctionKind, KeyDistribution, Workload, capacity
 
     try:
         constants = Constants(read_constants(given, None if file is None else file.read_text()))

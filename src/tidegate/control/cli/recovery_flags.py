@@ -8,7 +8,9 @@ from typing import Any, TypeVar
 import click
 
 from tidegate.config.declared import recovery
+from tidegate.config.option import Option
 from tidegate.control.cli.flink_flags import FlinkNamed
+from tidegate.control.cli.output import BadOption
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -36,11 +38,22 @@ def recovery_flags(command: F) -> F:
 def recovery_options(
     allow: bool, uids: tuple[str, ...], renamed: tuple[str, ...], drops: tuple[str, ...]
 ) -> dict[str, str]:
-    """Return the options that the flags stand for."""
+    """Return the options that the flags stand for. Raises `BadOption`, which names the flag."""
     options: dict[str, str] = {}
     if allow:
         options[recovery.IGNORE_UNCLAIMED.key] = "true"
-    for option, texts in ((recovery.MAP_UIDS, uids), (recovery.RENAMED_FIELDS, renamed), (recovery.DROP_STATE, drops)):
+    given: tuple[tuple[str, Option[Any], tuple[str, ...]], ...] = (
+        ("--map-uid", recovery.MAP_UIDS, uids),
+        ("--renamed", recovery.RENAMED_FIELDS, renamed),
+        ("--drop-state", recovery.DROP_STATE, drops),
+    )
+    for flag, option, texts in given:
+        for text in texts:
+            try:
+                option.parse(text)
+            except ValueError as error:
+                # Of the option, the error would name a key that the user has not written.
+                raise BadOption(f"{flag} {error}.") from None
         if texts:
             options[option.key] = ", ".join(texts)
     return options

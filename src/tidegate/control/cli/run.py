@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import click
 
-from tidegate.config import Checkpointing
 from tidegate.config.effective import CommandLineOptions
 from tidegate.config.file import SERVER_KEYS, shared_options
 from tidegate.control.cli.flink_flags import FlinkNamed
@@ -19,6 +19,7 @@ from tidegate.core.errors import PreconditionFailed
 from tidegate.core.log_setup import FORMAT_VARIABLE, FORMATS, speak
 from tidegate.core.redaction import redacted
 from tidegate.runtime.driver.ending import STOP_WITHIN, Ending
+from tidegate.runtime.epochs.run_options import RunOptions
 
 SAVEPOINT_DIR = "execution.checkpointing.savepoint-dir"
 
@@ -27,19 +28,43 @@ _LINGER_S = 10.0
 """How long REST outlives the job for clients that wait for a result. They poll five times a second."""
 
 
-@click.command("run")
+_ABANDONS = ("--fresh", "--force")
+"""Suggested to nobody who mistyped something else: they give up the job's history, or its driver."""
+
+
+class _RunCommand(click.Command):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            possible = [each for each in error.possibilities or () if each not in _ABANDONS]
+            told = error.message
+            if error.option_name in ("--rest", "--rest-port", "--port"):
+                told += " The port of the REST server and the web UI is an option of the job: -Drest.port=8081."
+            raise click.NoSuchOption(error.option_name, told, possible, ctx) from None
+
+
+@click.command("run", cls=_RunCommand)
 @click.argument("job_file", metavar="JOB.PY", type=click.Path(exists=True, dir_okay=False))
 @click.option(
-    "-s", "--from-savepoint", "path", cls=FlinkNamed, flink=["--fromSavepoint"],
+    "-s",
+    "--from-savepoint",
+    "path",
+    cls=FlinkNamed,
+    flink=["--fromSavepoint"],
     help="Start from this checkpoint or savepoint: its folder or _metadata.",
-)  # fmt: skip
+)
 @click.option("--strict", is_flag=True, help="Refuse a snapshot of another job whose output may not be published.")
 @click.option(
-    "--claim-mode", "claim_mode", cls=FlinkNamed, flink=["-cm", "--claimMode"],
-    type=click.Choice(["claim", "no_claim"], case_sensitive=False), help="Who owns the snapshot afterwards.",
-)  # fmt: skip
+    "--claim-mode",
+    "claim_mode",
+    cls=FlinkNamed,
+    flink=["-cm", "--claimMode"],
+    type=click.Choice(["claim", "no_claim"], case_sensitive=False),
+    help="Who owns the snapshot afterwards.",
+)
 @recovery_flags
-@click.option("-p", "--parallelism", type=int, help="Slots of every level.")
+@click.option("-p", "--parallelism", type=click.IntRange(min=1), help="Slots of every level.")
 @click.option("-D", "settings", multiple=True, metavar="KEY=VALUE", help="Any option by its key.")
 @click.option("--trigger", help="How often an epoch starts: '5 s', 'available-now'; by default, as often as possible.")
 @click.option(
@@ -47,13 +72,17 @@ _LINGER_S = 10.0
 )
 @click.option("--fresh", is_flag=True, help="Abandon the job's history and start over.")
 @click.option(
-    "--accept-foreign-output", "accept", is_flag=True,
+    "--accept-foreign-output",
+    "accept",
+    is_flag=True,
     help="Continue although a target has output that the checkpoint directory does not know.",
-)  # fmt: skip
+)
 @click.option(
-    "--accept-moved-directory", "moved", is_flag=True,
+    "--accept-moved-directory",
+    "moved",
+    is_flag=True,
     help="Continue although the checkpoint directory is not where the last run used it.",
-)  # fmt: skip
+)
 @click.option("--force", is_flag=True, help="Take over the job from a driver that hangs but seems alive.")
 @click.option(
     "--stop-within",
@@ -65,16 +94,36 @@ _LINGER_S = 10.0
 @click.option("--allow-actions", is_flag=True, help="Let the web UI take savepoints, stop and cancel the job.")
 @click.option("--show-values", is_flag=True, help="Let the web UI show keys and values of state.")
 @click.option(
-    "--log-format", type=click.Choice(FORMATS), envvar=FORMAT_VARIABLE,
+    "--log-format",
+    type=click.Choice(FORMATS),
+    envvar=FORMAT_VARIABLE,
     help="Lines for people, or one JSON object each, with job, term and epoch.",
-)  # fmt: skip
+)
 @speaks
 def command(  # noqa: C901, PLR0913 one parameter for each option
-    out: Output, job_file: str, path: str | None, allow: bool, strict: bool, claim_mode: str | None, uids: tuple[str, ...],
-    renamed: tuple[str, ...], drops: tuple[str, ...], parallelism: int | None, settings: tuple[str, ...], trigger: str | None,
-    drain: bool, fresh: bool, accept: bool, moved: bool, force: bool, stop_within: str, savepoint_on_stop: bool,
-    allow_actions: bool, show_values: bool, log_format: str | None,
-) -> int:  # fmt: skip
+    out: Output,
+    job_file: str,
+    path: str | None,
+    allow: bool,
+    strict: bool,
+    claim_mode: str | None,
+    uids: tuple[str, ...],
+    renamed: tuple[str, ...],
+    drops: tuple[str, ...],
+    parallelism: int | None,
+    settings: tuple[str, ...],
+    trigger: str | None,
+    drain: bool,
+    fresh: bool,
+    accept: bool,
+    moved: bool,
+    force: bool,
+    stop_within: str,
+    savepoint_on_stop: bool,
+    allow_actions: bool,
+    show_values: bool,
+    log_format: str | None,
+) -> int:
     """Run the job that JOB.PY declares, until it ends or is stopped.
 
     JOB.PY has a function build(spark) that returns the Job. It may also hold `checkpoint = tg.Checkpointing(…)`, which -D
@@ -83,8 +132,8 @@ def command(  # noqa: C901, PLR0913 one parameter for each option
     Exit code 0: finished, or stopped gracefully; 1: it failed; 3: it could not be started; 4: cancelled; 5: asked to stop,
     and not done in time; 6: another driver took over the job.
     """
-    from tidegate.control.job_file import checkpoint_of, load_job, module_of
-    from tidegate.control.rest import listen, serve
+    from tidegate.control.jobs.job_file import checkpoint_of, load_job, module_of
+    from tidegate.control.rest.server import listen, serve
     from tidegate.runtime.epochs.own_modules import ship_own_modules
     from tidegate.runtime.epochs.pickling import ship_by_value
     from tidegate.runtime.monitoring.health import end_text
@@ -119,10 +168,16 @@ def command(  # noqa: C901, PLR0913 one parameter for each option
     listening = click.get_current_context().with_resource(listen(host, int(port) if port else None))
 
     def check() -> None:
-        check_before_spark(
-            checkpoint_of(job_file), options, parallelism, needs_savepoints=savepoint_on_stop, trigger=trigger, drain=drain,
-            fresh=fresh, force=force,
-        )  # fmt: skip
+        chosen = RunOptions(
+            parallelism=parallelism,
+            checkpoint=checkpoint_of(job_file),
+            trigger=trigger,
+            drain=drain,
+            options=options,
+            fresh=fresh,
+            force=force,
+        )
+        check_before_spark(chosen, needs_savepoints=savepoint_on_stop)
 
     job = load_job(job_file, before_spark=check)
     ship_by_value(module_of(job_file))
@@ -161,10 +216,7 @@ def command(  # noqa: C901, PLR0913 one parameter for each option
     return code
 
 
-def check_before_spark(
-    checkpoint: Checkpointing | str | None, options: CommandLineOptions, parallelism: int | None, *, needs_savepoints: bool,
-    trigger: str | None, drain: bool, fresh: bool, force: bool,
-) -> None:  # fmt: skip
+def check_before_spark(chosen: RunOptions, *, needs_savepoints: bool) -> None:
     """Refuse a start that cannot succeed before a Spark session is made, which takes long: check options, the trigger, that
     storage accepts checkpoints, and the snapshot to start from. Changes nothing, but creates local directories that are missing.
     Targets are checked later: which ones there are, `build` says, and it needs the session.
@@ -175,17 +227,14 @@ def check_before_spark(
     from tidegate.storage import open_storage, probe
     from tidegate.storage.probe import check_folder
 
-    EpochTrigger.parse(trigger, drain)
-    _, durability = read_settings(
-        1,
-        parallelism=parallelism,
-        max_parallelism=None,
-        checkpoint=checkpoint,
-        options=options,
-        fresh=fresh,
-        force=force,
-    )
-    if needs_savepoints and (durability is None or durability.checkpoints.savepoint_dir is None):
+    EpochTrigger.parse(chosen.trigger, chosen.drain, "--trigger")
+    _, durability = read_settings(1, chosen)
+    if needs_savepoints and durability is None:
+        raise BadOption(
+            "--savepoint-on-stop needs checkpoints, and this job takes none: -Dexecution.checkpointing.dir=PATH "
+            f"-Dexecution.checkpointing.interval='10 s' -D{SAVEPOINT_DIR}=PATH."
+        )
+    if needs_savepoints and durability is not None and durability.checkpoints.savepoint_dir is None:
         raise BadOption(f"--savepoint-on-stop needs a directory for savepoints: -D{SAVEPOINT_DIR}=PATH.")
     if durability is not None:
         archive = durability.archive
@@ -193,7 +242,7 @@ def check_before_spark(
         _check_snapshot(durability.recovery.path)
         savepoints = durability.checkpoints.savepoint_dir
         if savepoints is not None and ("://" not in savepoints or savepoints.startswith("file:")):
-            check_folder(open_storage(savepoints).url)
+            check_folder(open_storage(savepoints).url, "Savepoints")
 
 
 def _check_snapshot(path: str | None) -> None:
@@ -202,10 +251,37 @@ def _check_snapshot(path: str | None) -> None:
     """
     if path is None or "://" in path or not Path(path).is_absolute():
         return
-    if not (Path(path) / "_metadata").is_file() and not (Path(path).is_file() and Path(path).name == "_metadata"):
-        raise PreconditionFailed(
-            f"{path} is no checkpoint or savepoint: it has no file _metadata. Give the directory of one, or its _metadata, to -s."
-        )
+    place = Path(path)
+    if (place / _METADATA).is_file() or (place.is_file() and place.name == _METADATA):
+        return
+    if not place.exists():
+        why = "there is no such directory"
+    elif place.is_dir():
+        why = f"the directory has no file {_METADATA}"
+    else:
+        why = f"it is a file, and not a {_METADATA}"
+    raise PreconditionFailed(f"{path} is no checkpoint or savepoint: {why}. {_other_snapshots(place)}")
+
+
+_METADATA = "_metadata"
+_SHOWN_SNAPSHOTS = 3
+_SEARCHED_DEPTH = 2
+"""From a checkpoint directory through the directory of a job to a checkpoint. Deeper, a search could take long."""
+
+
+def _other_snapshots(place: Path) -> str:
+    """Say which snapshots the user may have meant: the newest ones below this directory."""
+    found: list[tuple[float, str]] = []
+    for folder, folders, files in os.walk(place):
+        if _METADATA in files:
+            found.append((os.path.getmtime(os.path.join(folder, _METADATA)), folder))
+        if _METADATA in files or len(Path(folder).relative_to(place).parts) >= _SEARCHED_DEPTH:
+            folders.clear()  # of this list: os.walk goes into what is left
+    if not found:
+        return f"Give the directory of one, or its {_METADATA}, to -s."
+    newest = [folder for _, folder in sorted(found, reverse=True)]
+    more = f" and {len(newest) - _SHOWN_SNAPSHOTS} more" if len(newest) > _SHOWN_SNAPSHOTS else ""
+    return f"Below it are {', '.join(newest[:_SHOWN_SNAPSHOTS])}{more}. Give one of them to -s."
 
 
 def snapshot_path(text: str) -> str:

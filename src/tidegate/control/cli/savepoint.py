@@ -24,7 +24,8 @@ class _OrJob(click.Group):
         if args and args[0] not in self.commands and not args[0].startswith("-"):
             from tidegate.control.cli.jobs import take_savepoint
 
-            return "savepoint", take_savepoint, args
+            # No word of the line names that command: with one, its help would say "savepoint savepoint JOB".
+            return "", take_savepoint, args
         return super().resolve_command(ctx, args)
 
 
@@ -35,7 +36,10 @@ class _OrJob(click.Group):
 )  # fmt: skip
 @click.pass_context
 def command(ctx: click.Context, disposed: str | None) -> None:
-    """Show, copy, change and dispose of savepoints; or `savepoint JOB [TARGET]`: take one of a running job."""
+    """Take a savepoint of a running job: `savepoint JOB [TARGET] [--type native|canonical] [--detached] [-m HOST:PORT]`.
+
+    Or show, copy and dispose of savepoints that exist, with the commands below.
+    """
     if disposed is not None:
         ctx.invoke(dispose_, path=disposed, yes=True, form="text")
     elif ctx.invoked_subcommand is None:
@@ -47,8 +51,8 @@ def command(ctx: click.Context, disposed: str | None) -> None:
 @speaks
 def show(out: Output, path: str) -> None:
     """Show the metadata of the savepoint at PATH, or of the snapshot that the next start of a job file would use."""
-    from tidegate.control.checkpoint_place import snapshot_of
     from tidegate.control.cli.describe import blocks, document
+    from tidegate.control.jobs.checkpoint_place import snapshot_of
 
     snapshot = snapshot_of(path)
     out.show(document(snapshot), *blocks(snapshot))
@@ -106,7 +110,7 @@ def copy(
 
     ORIGIN may be a job file: then it is the snapshot that the next start of the job would use.
     """
-    from tidegate.control.checkpoint_place import snapshot_of
+    from tidegate.control.jobs.checkpoint_place import snapshot_of
     from tidegate.savepoint.changes import Changes
     from tidegate.savepoint.copy import copy_snapshot
     from tidegate.storage import open_storage
@@ -137,7 +141,7 @@ def _as_declared(
 ) -> tuple[StoredSnapshot, Any]:
     """Return the snapshot with the names of states that the job declares, and the conversions to its types. `uids` and `drops`
     are in the uids of the snapshot."""
-    from tidegate.control.job_file import declared, load_job
+    from tidegate.control.jobs.job_file import declared, load_job
     from tidegate.savepoint.changes import ChangeRefused
     from tidegate.savepoint.compatibility import VerdictKind, conversions, judge
     from tidegate.savepoint.renames import DeclaredNames, carried_over

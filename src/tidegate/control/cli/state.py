@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tidegate.control.cli.main import speaks
 from tidegate.control.cli.output import NO, Line, Output, OutputTable
+
+if TYPE_CHECKING:
+    from tidegate.savepoint.reader import SnapshotReader
 
 
 @click.group("state")
@@ -55,7 +59,12 @@ def show(out: Output, path: str, uid: str | None, state: str | None, limit: int)
 @click.argument("state")
 @click.argument("key", nargs=-1, required=True)
 @click.option("--map-key", help="One entry of a map.")
-@click.option("--window", nargs=2, type=int, metavar="START END", help="The window, in milliseconds since 1970.")
+@click.option(
+    "--window",
+    nargs=2,
+    metavar="START END",
+    help="The window: two times such as 2026-05-01T12:00, or milliseconds since 1970.",
+)
 @speaks
 def get(
     out: Output,
@@ -64,16 +73,16 @@ def get(
     state: str,
     key: tuple[str, ...],
     map_key: str | None,
-    window: tuple[int, int] | None,
+    window: tuple[str, str] | None,
 ) -> int:
     """Show what STATE of UID holds for KEY: one value for each key column. Exit code 1 if there is nothing.
 
     Fetches the files of one task only.
     """
-    from tidegate.control.texts import jsonable, key_from, value_from
+    from tidegate.control.jobs.texts import jsonable, key_from, value_from
     from tidegate.savepoint.reader import SnapshotReader
     from tidegate.savepoint.snapshot import StoredSnapshot
-    from tidegate.state.keys import TimeWindow
+    from tidegate.state.keys.entry_keys import TimeWindow
 
     snapshot = StoredSnapshot.open(path)
     layout = snapshot.layout(uid, state)
@@ -84,8 +93,11 @@ def get(
             raise click.UsageError(f"{uid}/{state} is not a map, so it has no --map-key.")
         more["map_key"] = value_from(map_key, layout.map_key)
     with SnapshotReader(snapshot) as reader:
-        found = reader.get(uid, state, wanted, TimeWindow(*window) if window else None, **more)
-    there = found is not None and found != [] and found != {}
+        namespace = TimeWindow(_ms(window[0]), _ms(window[1])) if window else None
+        found = reader.get(uid, state, wanted, namespace, **more)
+        there = found is not None and found != [] and found != {}
+        if not there and window is None and (windows := _windows_of(reader, uid, state, wanted)):
+            raise click.UsageError(_needs_window(uid, state, key, windows))
     value = jsonable(found)
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     document = {"operator": uid, "state": state, "key": jsonable(wanted), "found": there, "value": value}
@@ -101,7 +113,7 @@ def get(
 @speaks
 def export(out: Output, path: str, uid: str, state: str, target: str) -> None:
     """Write all entries of STATE of UID into one local file."""
-    from tidegate.control.export import export_state
+    from tidegate.control.jobs.export import export_state
     from tidegate.savepoint.snapshot import StoredSnapshot
 
     snapshot = StoredSnapshot.open(path)
@@ -111,6 +123,37 @@ def export(out: Output, path: str, uid: str, state: str, target: str) -> None:
     out.show({"entries": count, "path": target}, Line(f"Exported {count} entries. Path: {target}"))
 
 
+def _ms(text: str) -> int:
+    """A time as milliseconds since 1970. One without an offset is UTC, as `state show` prints it."""
+    if text.lstrip("-").isdigit():
+        return int(text)
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.UsageError(
+            f"--window: {text!r} is no time. Write 2026-05-01T12:00 or milliseconds since 1970."
+        ) from None
+    return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _windows_of(reader: SnapshotReader, uid: str, state: str, key: Any) -> list[tuple[int, int]]:
+    from tidegate.state.keys.entry_keys import TimeWindow
+
+    found = (entry.namespace for entry in reader.entries(uid, state) if entry.key == key)
+    return sorted({(each.start_ms, each.end_ms) for each in found if isinstance(each, TimeWindow)})
+
+
+def _needs_window(uid: str, state: str, key: tuple[str, ...], windows: list[tuple[int, int]]) -> str:
+    def shown(ms: int) -> str:
+        return datetime.fromtimestamp(ms / 1000, UTC).replace(tzinfo=None).isoformat(timespec="auto")
+
+    listed = [f"  --window {shown(start)} {shown(end)}" for start, end in windows[:_MOST_WINDOWS]]
+    more = [f"  … and {len(windows) - _MOST_WINDOWS} more"] if len(windows) > _MOST_WINDOWS else []
+    named = " ".join(key)
+    return "\n".join([f"{uid}/{state} has a value for each window. Name one; {named!r} has:", *listed, *more])
+
+
+_MOST_WINDOWS = 10
 _COLUMNS = {
     "key_group": "Key group", "key": "Key", "namespace": "Namespace", "map_key": "Map key", "position": "Position",
     "value": "Value", "stamp": "Renewed",
@@ -118,6 +161,6 @@ _COLUMNS = {
 
 
 def _entry(entry: Any) -> dict[str, Any]:
-    from tidegate.control.texts import jsonable
+    from tidegate.control.jobs.texts import jsonable
 
     return {name: jsonable(getattr(entry, name)) for name in _COLUMNS}

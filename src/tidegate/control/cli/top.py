@@ -15,7 +15,7 @@ import click
 from tidegate.control.cli.jobs import at
 from tidegate.control.cli.main import speaks
 from tidegate.control.cli.output import BadOption, Output
-from tidegate.control.client import Client
+from tidegate.control.rest.client import Client
 from tidegate.core.durations import duration_ms
 from tidegate.core.errors import ControlError
 
@@ -37,7 +37,7 @@ def command(out: Output, address: str, job: str, interval: str, once: bool) -> N
     """Watch JOB: epochs, checkpoints, lag, output and tasks. Press q to quit."""
     from rich.console import Console
 
-    from tidegate.control.top_view import frame
+    from tidegate.control.cli.top_view import frame
 
     try:
         every_s = max(0.1, duration_ms(interval) / 1000)
@@ -81,7 +81,7 @@ class ReportWatch:
 def _live(console: Console, watch: ReportWatch, every_s: float) -> None:
     from rich.live import Live
 
-    from tidegate.control.top_view import frame
+    from tidegate.control.cli.top_view import frame
 
     watch.ask()
     with _keys() as pressed, Live(console=console, screen=True, auto_refresh=False) as live:

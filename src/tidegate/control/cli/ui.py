@@ -23,12 +23,14 @@ def command(out: Output, directory: str, host: str, port: int, show_values: bool
     DIR is a job's directory, or the one given as execution.checkpointing.dir. Everything is read from storage, so jobs whose
     driver is gone are shown as well. Nothing can be changed from here. Ends with Ctrl-C.
     """
-    from tidegate.control.rest import RestServer
-    from tidegate.control.stored_service import StoredJobs
+    from tidegate.control.jobs.stored_service import StoredJobs
+    from tidegate.control.rest.server import AddressWords, RestServer, listen
 
+    # Before the directory is read, which can take long.
+    listening = click.get_current_context().with_resource(listen(host, port, AddressWords("--host", "--port")))
     given = dict(each.split("=", 1) for each in options if "=" in each)
     jobs = StoredJobs(directory, show_values, **given)
-    with RestServer(jobs, host=host, port=port) as server:
+    with RestServer(jobs, host=host, listening=listening) as server:
         names = [job.name for job in jobs.all()]
         out.show(
             {"url": server.ui_url, "jobs": names},

@@ -12,7 +12,7 @@ from tidegate.graph.model import Process
 from tidegate.graph.states import StateSpec
 from tidegate.runtime.sources.stopped_query import StateFields
 from tidegate.savepoint.entries import StateEntry, StateLayout
-from tidegate.state.processor_states import stored_value
+from tidegate.state.accessors.processor_states import stored_value
 
 SparkRows = Iterable[Any]
 """Rows of the `statestore` data source: tuples with a field for each column."""

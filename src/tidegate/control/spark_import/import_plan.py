@@ -10,15 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from tidegate.api.joins import Deduplicate
-from tidegate.api.running import RunningAggregate
-from tidegate.api.window_operator import WindowOperator
 from tidegate.control.spark_import.carried_state import CarriedState, FieldsOf, ImportRefused, LeftState, Verdict
 from tidegate.control.spark_import.processor_state import group_states, processor_states
 from tidegate.control.spark_import.sql_state import aggregate_state, seen_keys, window_state
 from tidegate.core.ids import Uid
 from tidegate.graph.model import Graph, Process, Source
 from tidegate.graph.stateful_processing import StatefulProcessing
+from tidegate.operators.deduplicate import Deduplicate
+from tidegate.operators.running_aggregate import RunningAggregate
+from tidegate.operators.window_operator import WindowOperator
 from tidegate.runtime.sources.stopped_query import SparkOperator, StateFields, StoppedQuery
 
 _REASONS = {

@@ -31,13 +31,20 @@ def import_spark_query(
     same_order: bool = False,
     **storage_options: object,
 ) -> Savepoint:
-    """Make a savepoint of a stopped Spark query, from which `job` continues at the offset where the query stopped.
+    """Make a savepoint of a stopped Spark query, from which a job continues at the offset where the query stopped.
 
-    `checkpoint` is the query's `checkpointLocation`; nothing in it changes. `to` is an empty directory. If the query reads
-    several sources or keeps several states, `sources` and `operators` say which number of Spark belongs to which uid. State that
-    cannot be carried over is refused, unless `allow_non_restored_state` leaves it behind. Aggregates that could be swapped,
-    such as two sums, are refused unless `same_order` says that the job declares them in the order of the query. Start the job
-    with `options={"execution.state-recovery.path": to}`.
+    Start the job with `options={"execution.state-recovery.path": to}`.
+
+    Args:
+        job: The job that continues.
+        checkpoint: The query's `checkpointLocation`; nothing in it changes.
+        to: An empty directory for the savepoint.
+        sources: If the query reads several sources: which number of Spark belongs to which uid.
+        operators: If the query keeps several states: which number of Spark belongs to which uid.
+        allow_non_restored_state: Leave behind state that cannot be carried over. By default, it is refused.
+        same_order: Declare that aggregates that could be swapped, such as two sums, are in the order of the query. By default,
+            they are refused.
+        storage_options: Options of the object store of `to`, such as `region`.
     """
     move = SparkMove(job, checkpoint, sources=sources or {}, operators=operators or {})
     for warning in move.warnings():

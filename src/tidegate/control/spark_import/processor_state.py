@@ -13,15 +13,15 @@ from tidegate.control.spark_import.carried_state import (
     SparkRows,
     Verdict,
 )
-from tidegate.graph.datatype import DataType
 from tidegate.graph.model import Process
-from tidegate.graph.schema import Schema
 from tidegate.graph.stateful_processing import GROUP_STATE, TIMERS_OF_KEY, ProcessorState, StatefulProcessing, TimeMode
 from tidegate.graph.states import TIMERS, StateKind
 from tidegate.savepoint.entries import StateEntry, StateLayout
 from tidegate.savepoint.incoming import new_entry
-from tidegate.state.processor_states import has_structs, to_stored
-from tidegate.state.ttl import Stamp
+from tidegate.schema.datatype import DataType
+from tidegate.schema.schema import Schema
+from tidegate.state.accessors.processor_states import has_structs, to_stored
+from tidegate.state.accessors.ttl import Stamp
 
 _KINDS = {"ValueState": StateKind.VALUE, "ListState": StateKind.LIST, "MapState": StateKind.MAP}
 _COLUMNS = {

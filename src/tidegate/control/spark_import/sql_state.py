@@ -11,10 +11,6 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from tidegate.api.aggregates import ColumnAggregates
-from tidegate.api.joins import Deduplicate
-from tidegate.api.running import RunningAggregate
-from tidegate.api.window_operator import WindowOperator
 from tidegate.control.spark_import.carried_state import (
     CarriedState,
     FieldsOf,
@@ -26,12 +22,16 @@ from tidegate.control.spark_import.carried_state import (
 )
 from tidegate.core.times import TimeDomain
 from tidegate.graph.combine import PartialAggregate
-from tidegate.graph.datatype import DataType
 from tidegate.graph.model import Process
 from tidegate.graph.states import TIMERS, StateSpec
+from tidegate.operators.column_aggregates import ColumnAggregates
+from tidegate.operators.deduplicate import Deduplicate
+from tidegate.operators.running_aggregate import RunningAggregate
+from tidegate.operators.window_operator import WindowOperator
 from tidegate.savepoint.entries import StateEntry, StateLayout
 from tidegate.savepoint.incoming import new_entry
-from tidegate.state.keys import TimeWindow
+from tidegate.schema.datatype import DataType
+from tidegate.state.keys.entry_keys import TimeWindow
 
 _COLUMNS = ("key", "value")
 _WINDOW = "window"

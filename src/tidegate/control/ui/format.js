@@ -133,3 +133,9 @@ export function short(id, length = 8, end = false) {
 export function plural(number, noun, more = `${noun}s`) {
   return `${count(number)} ${number === 1 ? noun : more}`;
 }
+
+/** What a checkpoint or savepoint is, in small letters. */
+export function kindOf(each) {
+  if (!each.is_savepoint) return each.checkpoint_type?.toLowerCase().replaceAll("_", " ") ?? "checkpoint";
+  return each.savepointFormat ? `savepoint, ${each.savepointFormat.toLowerCase()}` : "savepoint";
+}

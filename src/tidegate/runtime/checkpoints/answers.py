@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future, InvalidStateError
 from typing import Any
 
-from tidegate.checkpoint.entry import CheckpointRef
+from tidegate.checkpoint.job_log.entry import CheckpointRef
 
 
 class Answers:

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from zlib import crc32
 
-from tidegate.checkpoint.announcements import Announced
-from tidegate.checkpoint.entry import CheckpointRef
-from tidegate.checkpoint.release_plan import Publication
-from tidegate.checkpoint.version_upload import EarlyUpload, Materialized, Stored, UploadOrder
+from tidegate.checkpoint.coordination.announcements import Announced
+from tidegate.checkpoint.coordination.timing import upload_wait_ms
+from tidegate.checkpoint.job_log.entry import CheckpointRef
+from tidegate.checkpoint.output.release_plan import Publication
+from tidegate.checkpoint.task.version_upload import EarlyUpload, Materialized, Stored, UploadOrder
 from tidegate.core.ids import Slot, TaskId, Term
 from tidegate.runtime.checkpoints.epoch_snapshot import EpochSnapshot, PendingUpload
 from tidegate.runtime.epochs.job_description import JobDescription
@@ -19,13 +20,6 @@ from tidegate.state.version import VersionId
 _INLINE_TASK_BYTES = 256 << 10
 _INLINE_JOB_BYTES = 8 << 20
 """Small files go into the metadata, up to this many bytes per task and for all tasks together."""
-_UPLOAD_WAIT_MS, _EMPTY_EPOCH_WAIT_MS = 50, 500
-"""How long tasks may wait for an upload at the end of an epoch, and at the end of an empty epoch."""
-_EARLY_WAIT_MS, _LONGEST_WAIT_MS = 300, 1_000
-"""How long they may wait for the upload of what they have just sealed, if it will probably end within this time: the shorter
-time, or a quarter of an epoch up to the longer one."""
-_SLOW_EPOCH_MS, _LONGEST_PAUSE_MS = 5_000, 1_000
-"""Before an epoch that probably takes the first time or longer, a checkpoint in progress is given up to the second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,23 +30,6 @@ class ChangelogPlan:
     """Stored versions that the next checkpoint may start from. Hosts keep the records of them."""
     truncated: Mapping[TaskId, VersionId] = field(default_factory=dict)
     """Versions up to which no checkpoint needs changes."""
-
-
-def early_wait_ms(last_ms: int | None, epoch_ms: int = 0) -> int:
-    """Return how long tasks wait for the upload of a checkpoint that is announced to their epoch, given how long the slowest
-    upload of the last checkpoint and the last epoch took. A wait delays the epoch, but an upload that ends after it is
-    acknowledged an epoch later. One that is far too slow for that is not waited for."""
-    longest_ms = max(_EARLY_WAIT_MS, min(epoch_ms // 4, _LONGEST_WAIT_MS))
-    return longest_ms if last_ms is not None and 2 * last_ms <= longest_ms else _UPLOAD_WAIT_MS
-
-
-def pause_ms(last_ms: int | None, epoch_ms: int) -> int:
-    """Return how long an epoch may wait for the checkpoint in progress, given how long the slowest upload of the last checkpoint
-    and the last epoch took. No checkpoint is announced while one is in progress, so an epoch that begins meanwhile ends with one
-    whose uploads have to wait for the epoch after it, and so on. A short epoch does not wait: `NextEpoch` has another way."""
-    if epoch_ms < _SLOW_EPOCH_MS or (last_ms is not None and 2 * last_ms > _LONGEST_PAUSE_MS):
-        return 0
-    return _LONGEST_PAUSE_MS
 
 
 def plan_checkpoint_work(  # noqa: PLR0913 a pure function of all it depends on
@@ -110,7 +87,7 @@ def plan_checkpoint_work(  # noqa: PLR0913 a pure function of all it depends on
             for task in tasks
         )
         publishes = _publishes(job, level, publications)
-        wait_ms = _EMPTY_EPOCH_WAIT_MS if empty else _UPLOAD_WAIT_MS if early is None else early.wait_ms
+        wait_ms = upload_wait_ms(is_empty=empty, early_wait_ms=None if early is None else early.wait_ms)
         waits = any(uploads) or any(publishes) or early is not None
         work[level] = CheckpointWork(
             uploads=uploads,

@@ -1,20 +1,16 @@
 """Carries out the coordinator's decisions: starts uploads, publishes checkpoints and savepoints, cleans up.
 
-Everything here runs on the thread of the checkpoint loop.
+Each public method is one message, as steps (`term_effects`). One is carried out after the other.
 """
 
 from __future__ import annotations
 
 import logging
-import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from tidegate.checkpoint import operators
-from tidegate.checkpoint.completed_store import Draft, NotPublished, divided_output
-from tidegate.checkpoint.contents import contents_of
-from tidegate.checkpoint.coordinator import (
+from tidegate.checkpoint.completed.completed_store import Draft, NotPublished, divided_output
+from tidegate.checkpoint.coordination.coordinator import (
     Action,
-    Cadence,
     Coordinator,
     DiscardFiles,
     FailJob,
@@ -24,16 +20,19 @@ from tidegate.checkpoint.coordinator import (
     StartUpload,
     WakeAt,
 )
-from tidegate.checkpoint.entry import CheckpointRef
-from tidegate.checkpoint.failure import CheckpointFailureReason
-from tidegate.checkpoint.metadata import CheckpointMetadata, TaskState, checksum_in, encode
-from tidegate.checkpoint.output_objects import OutputParts
-from tidegate.checkpoint.pending import PendingCheckpoint, UploadAck
-from tidegate.checkpoint.requests import Request, RequestKind
-from tidegate.checkpoint.statistics import CheckpointStatistics, Restored
-from tidegate.checkpoint.stored_acks import StoredAcks
-from tidegate.checkpoint.task_part import TaskPart, read_part, read_stored_part
-from tidegate.config.checkpoint_config import CheckpointConfig
+from tidegate.checkpoint.coordination.failure import CheckpointFailureReason
+from tidegate.checkpoint.coordination.pending import PendingCheckpoint
+from tidegate.checkpoint.coordination.requests import Request, RequestKind
+from tidegate.checkpoint.coordination.statistics import Restored
+from tidegate.checkpoint.coordination.stored_acks import StoredAcks
+from tidegate.checkpoint.coordination.timing import Timing
+from tidegate.checkpoint.effects import Put
+from tidegate.checkpoint.files.contents import contents_of
+from tidegate.checkpoint.files.output_objects import OutputParts
+from tidegate.checkpoint.files.shared import InFlight
+from tidegate.checkpoint.files.task_part import TaskPart, UploadAck, read_part, read_stored_part
+from tidegate.checkpoint.job_log.entry import CheckpointRef, RunOutcome
+from tidegate.checkpoint.metadata import CheckpointMetadata, TaskState, checksum_in, encode, operators
 from tidegate.core.clock import Instant
 from tidegate.core.errors import EpochFailed, ProtocolViolation
 from tidegate.core.faults import reach
@@ -43,18 +42,19 @@ from tidegate.runtime.checkpoints.answers import Answers
 from tidegate.runtime.checkpoints.epoch_snapshot import EpochSnapshot, PendingUpload
 from tidegate.runtime.checkpoints.failure_latch import CheckpointsFailed
 from tidegate.runtime.checkpoints.job_cleaning import JobCleaning
-from tidegate.runtime.checkpoints.loop_thread import LoopThread
 from tidegate.runtime.checkpoints.materializer import Materializer
 from tidegate.runtime.checkpoints.metadata_builder import build_metadata
 from tidegate.runtime.checkpoints.output import OutputRelease
-from tidegate.runtime.checkpoints.ownership import Ownership, staged_by
+from tidegate.runtime.checkpoints.owned_term import OwnedTerm, staged_by
 from tidegate.runtime.checkpoints.requests import CheckpointRequests
+from tidegate.runtime.checkpoints.term_effects import TermSteps
 from tidegate.runtime.checkpoints.uploads import PendingUploads
 from tidegate.runtime.epochs.job_description import JobDescription
 from tidegate.runtime.epochs.reports import EpochReport
+from tidegate.runtime.exchange.messages import Uploaded
 from tidegate.runtime.sources.query_directory import read_sources
 from tidegate.savepoint.snapshot import CANONICAL, CANONICAL_BACKEND
-from tidegate.state.key_groups import range_of_slot
+from tidegate.state.keys.key_groups import range_of_slot
 from tidegate.state.version import VersionId
 from tidegate.storage import StorageError
 
@@ -65,126 +65,161 @@ class Checkpointer:
     """The checkpoints of one term: those in progress, and the work of tasks for them."""
 
     def __init__(
-        self, ownership: Ownership, job: JobDescription, uploads: PendingUploads, output: OutputRelease, answers: Answers,
-        statistics: CheckpointStatistics, loop: LoopThread,
-    ) -> None:  # fmt: skip
-        self._ownership, self._job, self._uploads, self._output = ownership, job, uploads, output
-        self._answers, self._loop = answers, loop
-        self._requests = CheckpointRequests(ownership.history, statistics)
-        self._history, self._store = self._requests.history, ownership.store
+        self,
+        ownership: OwnedTerm,
+        job: JobDescription,
+        uploads: PendingUploads,
+        timing: Timing,
+        output: OutputRelease,
+        answers: Answers,
+        requests: CheckpointRequests,
+        chance: Callable[[], float],
+    ) -> None:
+        self._ownership = ownership
+        self._job = job
+        self._uploads = uploads
+        self._timing = timing
+        self._output = output
+        self._answers = answers
+        self._requests = requests
+        self._chance = chance
+        self._history = ownership.history
+        self._store = ownership.store
         self._acks = StoredAcks(self._history.layout, ownership.store.term)
         self._cleaning = JobCleaning(self._history, ownership.store, self._acks)
-        epochs = self._announcements = uploads.announcements
-        cadence, entry = _cadence(self._history.config), self._store.entry
-        self._coordinator = Coordinator(
-            cadence, job.tasks, entry.last_id, entry.base, withdraw=epochs.withdraw, epoch_runs=epochs.epoch_runs
+        self._announcements = uploads.announcements
+        entry = self._store.entry
+        self._coordinator = Coordinator(timing, job.tasks, entry.last_id, entry.base)
+        self._coordinator.statistics = requests.statistics
+        self._announcer = Announcer(ownership, uploads, self._coordinator, timing=timing)
+        self._materializer = Materializer(
+            ownership, job, uploads, self._coordinator, cleaning=self._cleaning, chance=chance
         )
-        self._coordinator.statistics = statistics
-        self._announcer = Announcer(ownership, uploads, self._coordinator, loop)
-        self._materializer = Materializer(ownership, job, uploads, self._coordinator, cleaning=self._cleaning)
         if ownership.snapshot is not None and (base := entry.base) is not None:
             url = f"{self._history.storage.url}/{base.metadata}"
-            statistics.restored(Restored(base.id, self._now().wall_ms, not base.owned, url))
+            requests.statistics.restored(Restored(base.id, self._now().wall_ms, not base.owned, url))
 
     def _now(self) -> Instant:
         return self._history.clock.now()
 
-    def start(self) -> None:
-        """Start taking checkpoints. The first delay is random, so that many jobs do not write theirs at the same moment."""
-        config = self._history.config
-        first_ms = round(random.uniform(config.min_pause_ms, max(config.interval_ms or 0, config.min_pause_ms)))
-        self._act(self._coordinator.start(self._now(), first_ms))
+    def _informed(self) -> Coordinator:
+        """Return the coordinator, which has looked at what epochs have begun. None can begin with an announcement until `_act`
+        announces the next one."""
+        self._coordinator.look(self._announcements.withdraw())
+        return self._coordinator
 
-    def begin_at(self, snapshot: EpochSnapshot) -> None:
+    @property
+    def pending(self) -> tuple[PendingCheckpoint, ...]:
+        """The checkpoints in progress."""
+        return self._coordinator.pending
+
+    def in_flight(self) -> InFlight:
+        """What clean-up must leave alone."""
+        return self._coordinator.in_flight()
+
+    def start(self) -> TermSteps[None]:
+        """Start taking checkpoints."""
+        first_ms = self._timing.cadence.first_delay_ms(self._chance())
+        yield from self._act(self._informed().start(self._now(), first_ms))
+
+    def begin_at(self, snapshot: EpochSnapshot) -> TermSteps[None]:
+        """The run is at a checkpoint, or at the very beginning; no epoch has moved it yet."""
         self._uploads.latest = snapshot
-        self._act(self._coordinator.epoch_finished(snapshot.epoch, False, self._now()))
+        yield from self._act(self._informed().epoch_finished(snapshot.epoch, False, self._now()))
 
-    def request(self, request: Request) -> None:
-        self._act(self._coordinator.request(request, self._now()))
+    def request(self, request: Request) -> TermSteps[None]:
+        yield from self._act(self._informed().request(request, self._now()))
 
-    def tick(self) -> None:
-        self._read_acks()
-        self._act(self._coordinator.tick(self._now()))
+    def tick(self) -> TermSteps[None]:
+        """Time has passed."""
+        yield from self._read_acks()
+        yield from self._act(self._informed().tick(self._now()))
 
-    def on_epoch(self, report: EpochReport, snapshot: EpochSnapshot, moved: bool, output: bool, drains: bool) -> None:
+    def on_epoch(
+        self, report: EpochReport, snapshot: EpochSnapshot, moved: bool, output: bool, drains: bool
+    ) -> TermSteps[None]:
+        """An epoch was accepted."""
         now = self._now()
         if not output:
             # Committed with its epoch and carried by no checkpoint: the rows are no longer needed.
-            self._cleaning.discard([path for request in report.committables for path in request.staged])
+            yield from self._cleaning.discard([path for request in report.committables for path in request.staged])
         else:
             self._store.ledger.accept(report.committables)
         self._uploads.saw(snapshot)  # after the ledger: see `PendingUploads.work`
-        self._output.on_published_by_tasks(report.published)
-        self._announcer.epoch_took(report.duration_ms, with_rows=report.rows_in > 0)
+        yield from self._output.on_published_by_tasks(report.published)
+        self._timing.epoch_took(report.duration_ms, with_rows=report.rows_in > 0)
         begun = snapshot.announced
         took_ms = report.duration_ms if snapshot.versions else None  # without state, a checkpoint needs no other epoch
-        actions = self._coordinator.epoch_finished(snapshot.epoch, moved, now, begun, took_ms, drains)
+        actions = self._informed().epoch_finished(snapshot.epoch, moved, now, begun, took_ms, drains)
         self._announcements.settle(begun)
         self._materializer.on_epoch(now)
         used = any(isinstance(each, StartUpload) and each.id == begun for each in actions)
         if begun is not None and (report.tries > 1 or not used):
             self._cleaning.expect_leftovers(checkpoints=2)  # tasks may still be storing what nobody needs
-        self._act(actions)
+        yield from self._act(actions)
         for task, item in report.uploads:
-            if item.part is not None:
-                self._acknowledge(item.checkpoint_id, read_part(item.part))
-            elif item.error is not None and self._uploads.is_materialization(item.checkpoint_id):
-                self._materializer.fail(item.checkpoint_id, task, item.error, now)
-            elif item.error is not None:
-                reason = CheckpointFailureReason.CHECKPOINT_ASYNC_EXCEPTION
-                self._act(self._coordinator.decline(item.checkpoint_id, reason, now, f"{task}: {item.error}"))
+            yield from self.on_upload(task, item)
 
-    def _read_acks(self) -> None:
+    def on_upload(self, task: TaskId, item: Uploaded) -> TermSteps[None]:
+        """A task has stored its version for a checkpoint, or cannot store it."""
+        if item.part is not None:
+            yield from self._acknowledge(item.checkpoint_id, read_part(item.part))
+        elif item.error is not None and self._uploads.is_materialization(item.checkpoint_id):
+            self._materializer.fail(item.checkpoint_id, task, item.error, self._now())
+        elif item.error is not None:
+            reason = CheckpointFailureReason.CHECKPOINT_ASYNC_EXCEPTION
+            why = f"{task}: {item.error}"
+            yield from self._act(self._informed().decline(item.checkpoint_id, reason, self._now(), why))
+
+    def _read_acks(self) -> TermSteps[None]:
         """Take the acknowledgements that tasks have stored while an epoch runs."""
         now_ms = self._now().monotonic_ms
         expiring = [pending.id for pending in self._coordinator.pending if pending.deadline_ms <= now_ms]
-        for checkpoint_id, part in self._history.perform(self._acks.new(now_ms, expiring)):
-            self._acknowledge(checkpoint_id, read_stored_part(part))
-        self._loop.wake_at(self._acks.next_ms())
+        for checkpoint_id, part in (yield from self._acks.new(now_ms, expiring)):
+            yield from self._acknowledge(checkpoint_id, read_stored_part(part))
+        if (at_ms := self._acks.next_ms()) is not None:
+            yield WakeAt(at_ms)
 
-    def on_rewind(self) -> None:
+    def on_rewind(self) -> TermSteps[None]:
         """Forget the epochs after the latest checkpoint."""
-        aborted = self._coordinator.abort_all(CheckpointFailureReason.CHECKPOINT_COORDINATOR_SUSPEND, self._now())
+        aborted = self._informed().abort_all(CheckpointFailureReason.CHECKPOINT_COORDINATOR_SUSPEND, self._now())
         self._uploads.forget_all()
         self._materializer.forget()
-        self._act(aborted)  # It announces a checkpoint, which must not start from what is forgotten.
+        yield from self._act(aborted)  # It announces a checkpoint, which must not start from what is forgotten.
         self._cleaning.expect_leftovers()
         base = self._store.entry.base
         reached = None if base is None or base.epoch.term != self._store.term else base.epoch
         self._store.ledger.rewind(self._store.term, reached)
         self._ownership.failure.clear(CheckpointsFailed)
 
-    def close(self) -> None:
-        self._act(self._coordinator.close(self._now()))
-
     def abort(self) -> None:
         """Abort everything in progress: the job is claimed again, so none of it can complete. The loop's thread has ended."""
-        self._coordinator.abort_all(CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN, self._now())
+        self._informed().abort_all(CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN, self._now())
 
-    def _act(self, actions: Iterable[Action]) -> None:
+    def _act(self, actions: Iterable[Action]) -> TermSteps[None]:
         for action in actions:
             match action:
                 case StartUpload():
-                    self._start_upload(action)
+                    yield from self._start_upload(action)
                 case Publish(pending):
-                    self._publish(pending)
+                    yield from self._publish(pending)
                 case NotifyComplete(ref, request):
-                    self._complete(ref, request)
+                    yield from self._complete(ref, request)
                 case NotifyAborted():
                     self._aborted(action)
                 case DiscardFiles(paths):
-                    self._cleaning.discard(paths)
+                    yield from self._cleaning.discard(paths)
                 case FailJob(message):
                     self._ownership.failure.set(CheckpointsFailed(message), over=())
-                case WakeAt(at_ms):
-                    self._loop.wake_at(at_ms)
+                case WakeAt():
+                    yield action
         self._acks.watch_only(pending.id for pending in self._coordinator.pending)
-        self._announcer.announce(self._now())
+        yield from self._announcer.announce(self._now())
 
-    def _complete(self, ref: CheckpointRef, request: Request) -> None:
+    def _complete(self, ref: CheckpointRef, request: Request) -> TermSteps[None]:
         if self._answers.waits_for_output(request.token):
             self._output.await_published(self._answers.take(request.token), ref.epoch, ref)
-            self._output.record()
+            yield from self._output.record()
         else:
             self._answers.give(request.token, ref)
 
@@ -198,7 +233,7 @@ class Checkpointer:
             log.warning("a checkpoint was refused: %s", aborted.why)
         self._answers.give(aborted.request.token, EpochFailed(f"The checkpoint failed: {aborted.why}"))
 
-    def _start_upload(self, action: StartUpload) -> None:
+    def _start_upload(self, action: StartUpload) -> TermSteps[None]:
         snapshot, job = self._uploads.latest, self._job
         if snapshot is None or snapshot.epoch != action.epoch:
             raise ProtocolViolation(
@@ -211,7 +246,8 @@ class Checkpointer:
             sources = read_sources(snapshot.directory, snapshot.positions, len(job.sources))
         except (OSError, ProtocolViolation) as error:
             reason = CheckpointFailureReason.IO_EXCEPTION
-            self._act(self._coordinator.decline(action.id, reason, self._now(), f"positions of the sources: {error}"))
+            why = f"positions of the sources: {error}"
+            yield from self._act(self._informed().decline(action.id, reason, self._now(), why))
             return
         missing = frozenset(task for task in job.tasks if task in snapshot.versions)
         tables = None
@@ -231,19 +267,16 @@ class Checkpointer:
         self._uploads.add(upload)
         if missing:
             self._acks.watch(action.id, self._now().monotonic_ms)
-            self._loop.wake_at(self._acks.next_ms())
+            if (at_ms := self._acks.next_ms()) is not None:
+                yield WakeAt(at_ms)
         backend = job.backend if tables is None else CANONICAL_BACKEND
         for task in job.tasks:
             if task not in missing:
-                self._acknowledge_empty(action.id, task, snapshot, backend)
+                # Without state, it has nothing to upload.
+                ack = UploadAck(checkpoint_id=action.id, task=task, state=_empty_state(job, task, snapshot, backend))
+                yield from self._act(self._informed().acknowledge(ack, self._now()))
 
-    def _acknowledge_empty(self, checkpoint_id: int, task: TaskId, snapshot: EpochSnapshot, backend: str) -> None:
-        """Acknowledge a task without state, which has nothing to upload."""
-        empty = _empty_state(self._job, task, snapshot, backend)
-        ack = UploadAck(checkpoint_id=checkpoint_id, task=task, state=empty)
-        self._act(self._coordinator.acknowledge(ack, self._now()))
-
-    def _acknowledge(self, checkpoint_id: int, part: TaskPart) -> None:
+    def _acknowledge(self, checkpoint_id: int, part: TaskPart) -> TermSteps[None]:
         state, task = part.state, part.state.task
         if not self._uploads.awaits(checkpoint_id, task):
             return
@@ -255,28 +288,28 @@ class Checkpointer:
             self._materializer.acknowledge(checkpoint_id, state, self._now())
             return
         ack = part.acknowledges(checkpoint_id)
-        self._act(self._coordinator.acknowledge(ack, self._now()))
+        yield from self._act(self._informed().acknowledge(ack, self._now()))
 
-    def _publish(self, pending: PendingCheckpoint) -> None:
+    def _publish(self, pending: PendingCheckpoint) -> TermSteps[None]:
         """Publish, start the release, complete the request, clean up: in this order, each with its own protocol."""
         upload = self._uploads.get(pending.id)
         if upload.folder is not None:
-            self._publish_savepoint(pending, upload, upload.folder)
+            yield from self._publish_savepoint(pending, upload, upload.folder)
             return
         before = self._store.entry.retained
         settled = dict(self._output.settled)
         output = divided_output(self._store, pending.id, pending.epoch, self._ownership.shares(pending.request))
         try:
-            metadata = self._metadata(pending, upload, output)
+            metadata = yield from self._metadata(pending, upload, output)
         except StorageError as error:
-            self._not_published(pending.id, error)
+            yield from self._not_published(pending.id, error)
             return
         draft = _draft(pending, metadata, output, self._history.layout.metadata(pending.id))
         try:
             # Any other error leaves the outcome unknown, and ends the term.
-            ref = self._history.perform(self._store.publish(draft))
+            ref = yield from self._store.publish(draft)
         except NotPublished as error:
-            self._not_published(pending.id, error)
+            yield from self._not_published(pending.id, error)
             return
         self._uploads.completed(ref, metadata, pending.slowest_upload_ms)
         self._materializer.completed(upload, draft.changes)
@@ -284,16 +317,16 @@ class Checkpointer:
         self._ownership.snapshot = metadata
         dropped = [old.id for old in before if old not in self._store.entry.retained]
         # Its output may be visible only from now on.
-        actions = self._coordinator.published(pending.id, ref, dropped, self._now())
-        self._output.release()
-        self._act(actions)
-        self._ownership.stand_alone()
-        self.clean()
+        actions = self._informed().published(pending.id, ref, dropped, self._now())
+        yield from self._output.release()
+        yield from self._act(actions)
+        yield from self._ownership.stand_alone()
+        yield from self.clean()
         self._requests.charge(pending.id)
-        self._output.sweep_targets(settled)
-        self._act(self._coordinator.cleaned(len(dropped), self._now()))
+        yield from self._output.sweep_targets(settled)
+        yield from self._act(self._informed().cleaned(len(dropped), self._now()))
 
-    def _publish_savepoint(self, pending: PendingCheckpoint, upload: PendingUpload, folder: str) -> None:
+    def _publish_savepoint(self, pending: PendingCheckpoint, upload: PendingUpload, folder: str) -> TermSteps[None]:
         """Complete a savepoint whose files are all stored.
 
         1. Write `_metadata`, which completes it. A crash before leaves files that are not a savepoint; a
@@ -305,11 +338,12 @@ class Checkpointer:
         """
         path = f"{folder}/_metadata"
         try:
-            metadata = self._metadata(pending, upload, OutputParts(self._store.ledger.carried_by(pending.epoch)))
+            output = OutputParts(self._store.ledger.carried_by(pending.epoch))
+            metadata = yield from self._metadata(pending, upload, output)
             data = encode(metadata)
-            self._history.storage.put(path, data)
+            yield Put(path, data)
         except StorageError as error:
-            self._not_published(pending.id, error)
+            yield from self._not_published(pending.id, error)
             return
         reach("savepoint.1-metadata", id=pending.id, term=self._store.term)
         self._uploads.forget(pending.id)
@@ -324,36 +358,49 @@ class Checkpointer:
         )
         contents = contents_of(path, metadata, staged_by)
         if pending.request.kind is RequestKind.TERMINAL_SAVEPOINT:
-            self._history.perform(self._store.publish_terminal(ref, contents))
+            yield from self._store.publish_terminal(ref, contents)
             self._uploads.notices.add(ref.epoch, complete=True)
             self._ownership.snapshot = metadata
         else:
             self._store.follow_savepoint(ref, contents)
-        actions = self._coordinator.published(pending.id, ref, (), self._now())
+        actions = self._informed().published(pending.id, ref, (), self._now())
         self._requests.charge(pending.id)
-        self._output.release()
-        self._act(actions)
+        yield from self._output.release()
+        yield from self._act(actions)
+        if self._store.entry.base == ref:
+            # It ends the job. The next start begins from it, and knows nothing of a pin.
+            yield from self._ownership.stand_alone()
 
-    def _not_published(self, checkpoint_id: int, error: Exception) -> None:
+    def _not_published(self, checkpoint_id: int, error: Exception) -> TermSteps[None]:
         self._uploads.forget(checkpoint_id)
-        self._act(self._coordinator.publish_failed(checkpoint_id, self._now(), str(error)))
+        yield from self._act(self._informed().publish_failed(checkpoint_id, self._now(), str(error)))
 
-    def _metadata(self, pending: PendingCheckpoint, upload: PendingUpload, output: OutputParts) -> CheckpointMetadata:
-        return build_metadata(
-            pending,
-            upload,
-            job=self._job,
-            before=self._ownership.snapshot,
-            lineage=self._store.entry.lineage,
-            term=self._store.term,
-            output=output,
-            storage=self._history.storage,
-            now=self._now(),
-            shares=self._ownership.shares(pending.request),
+    def _metadata(
+        self, pending: PendingCheckpoint, upload: PendingUpload, output: OutputParts
+    ) -> TermSteps[CheckpointMetadata]:
+        return (
+            yield from build_metadata(
+                pending,
+                upload,
+                job=self._job,
+                before=self._ownership.snapshot,
+                lineage=self._store.entry.lineage,
+                term=self._store.term,
+                output=output,
+                now=self._now(),
+                shares=self._ownership.shares(pending.request),
+            )
         )
 
-    def clean(self) -> None:
-        self._cleaning.clean(self._coordinator.in_flight())
+    def finish(self, outcome: RunOutcome, keep: bool) -> TermSteps[None]:
+        """End the run gracefully, and record it in the log."""
+        yield from self._act(self._informed().close(self._now()))
+        yield from self._store.finish(outcome, keep)
+        yield from self.clean()
+
+    def clean(self) -> TermSteps[None]:
+        """Delete what no checkpoint needs any more."""
+        yield from self._cleaning.clean(self.in_flight())
 
 
 def _draft(pending: PendingCheckpoint, metadata: CheckpointMetadata, output: OutputParts, path: str) -> Draft:
@@ -366,16 +413,6 @@ def _draft(pending: PendingCheckpoint, metadata: CheckpointMetadata, output: Out
         contents=contents_of(path, metadata, staged_by, output.objects),
         changes={str(task): ack.change for task, ack in pending.acks.items() if ack.change is not None},
         objects=output.new,
-    )
-
-
-def _cadence(config: CheckpointConfig) -> Cadence:
-    return Cadence(
-        interval_ms=config.interval_ms,
-        timeout_ms=config.timeout_ms,
-        min_pause_ms=config.min_pause_ms,
-        max_concurrent=config.max_concurrent,
-        tolerable_failures=config.tolerable_failures,
     )
 
 

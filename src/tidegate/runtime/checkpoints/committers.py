@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.checkpoint.sink_commits import SinkCommits
-from tidegate.checkpoint.staging import StagedReader
-from tidegate.connectors.outcome import outcome_of
+from tidegate.checkpoint.output.sink_commits import SinkCommits
+from tidegate.checkpoint.output.staging import StagedReader
+from tidegate.connectors.outcome import RetryLater, outcome_of
 from tidegate.connectors.sink import (
     Checking,
     Committable,
@@ -20,6 +21,7 @@ from tidegate.connectors.sink import (
     prepare,
 )
 from tidegate.core.clock import SYSTEM_CLOCK
+from tidegate.core.errors import TidegateError
 from tidegate.core.history import History
 from tidegate.core.ids import EpochId, Lineage, Uid
 from tidegate.graph.model import Graph
@@ -27,6 +29,19 @@ from tidegate.runtime.checkpoints.sink_threads import OutputStopped
 from tidegate.storage import Storage
 
 log = logging.getLogger("tidegate")
+
+
+@contextmanager
+def _named(sink: Uid) -> Iterator[None]:
+    """Begin the message of an error with the sink: targets do not know it, and a job may have several of one kind."""
+    try:
+        yield
+    except TidegateError as error:
+        # The same error, since its type and attributes say what to do about it.
+        text = str(error)
+        if not text.startswith("Sink "):
+            error.args = (f"Sink {sink!r}: {text}",)
+        raise
 
 
 class Committers:
@@ -39,9 +54,11 @@ class Committers:
         for sink in graph.sinks:
             staged = StagedReader(storage, JobLayout(graph.job), sink.uid)
             context = CommitterContext(sink.input.schema, staged.read, staged.check, lambda: self.history)
-            self.committers[sink.uid] = sink.target.create_committer(context)
+            with _named(sink.uid):
+                self.committers[sink.uid] = sink.target.create_committer(context)
         for sink in graph.sinks:
-            prepare(sink.target, sink.input.schema)
+            with _named(sink.uid):
+                prepare(sink.target, sink.input.schema)
         self.unasked: set[Uid] = set()
         """Sinks whose targets could not be asked for their markers."""
         self.done = SinkCommits()
@@ -79,9 +96,10 @@ class Committers:
                 sink=uid, which=f"of epoch {epoch}", epoch=epoch, outcome=outcome, error=error, kept=kept
             ) from error
 
-    def check_targets(self, *, is_first: bool) -> None:
+    def check_targets(self, *, is_first: bool, can_wait: bool = True) -> None:
         """Ask every target whether it takes output. `is_first`: the job has completed no checkpoint yet, so what a target refuses
-        was never right, and whoever starts the job should see it. Later, output waits until somebody has mended it.
+        was never right, and whoever starts the job should see it. Later, output waits until somebody has mended it. `can_wait`:
+        False for a run that ends with its only epoch, which cannot wait for a target either.
         """
         for uid, committer in self.committers.items():
             if not isinstance(committer, Checking):
@@ -90,7 +108,14 @@ class Committers:
                 committer.check_target()
             except Exception as error:
                 if is_first and outcome_of(error).stops_the_job:
-                    raise
+                    with _named(uid):
+                        raise
+                if not can_wait:
+                    said = " ".join(str(error).split()).rstrip(".?")
+                    raise RetryLater(
+                        f"Sink {uid!r}: its target does not answer: {said}. No row was read. Correct its address, or run the "
+                        "job again when it answers."
+                    ) from error
                 log.warning("the target of sink %s takes no output now, which will wait for it: %s", uid, error)
 
     def markers(self, lineage: Lineage) -> dict[Uid, Collection[EpochId]]:

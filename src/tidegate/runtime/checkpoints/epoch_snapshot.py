@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tidegate.checkpoint.metadata import OperatorInfo
-from tidegate.checkpoint.version_upload import Materialized, Stored
+from tidegate.checkpoint.task.version_upload import Materialized, Stored
 from tidegate.core.ids import EpochId, TaskId
 from tidegate.runtime.epochs.clocks import Clocks
 from tidegate.runtime.sources.query_directory import Positions, SourceNotes

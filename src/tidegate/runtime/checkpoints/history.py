@@ -11,18 +11,18 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from tidegate.checkpoint import pins
-from tidegate.checkpoint.claim import check_location, claim
-from tidegate.checkpoint.contents import contents_of, with_output
-from tidegate.checkpoint.effects import Steps, perform
-from tidegate.checkpoint.entry import CheckpointRef, Entry, Signature
-from tidegate.checkpoint.foreign_output import Markers, foreign_output
+from tidegate.checkpoint.effects import Get, Steps, perform
+from tidegate.checkpoint.files.contents import contents_of, with_output
+from tidegate.checkpoint.job_log import pins
+from tidegate.checkpoint.job_log.claim import check_location, claim
+from tidegate.checkpoint.job_log.entry import CheckpointRef, Entry, Signature
+from tidegate.checkpoint.job_log.foreign_output import Markers, foreign_output
+from tidegate.checkpoint.job_log.log import newest
+from tidegate.checkpoint.job_log.start import Start, is_copy
+from tidegate.checkpoint.job_log.takeover import check_unclaimed, take_over
 from tidegate.checkpoint.layout import JobLayout, committed_record
-from tidegate.checkpoint.log import newest
 from tidegate.checkpoint.metadata import CheckpointMetadata, SnapshotKind, decode
 from tidegate.checkpoint.metadata.errors import MetadataError
-from tidegate.checkpoint.start import Start, is_copy
-from tidegate.checkpoint.takeover import check_unclaimed, take_over
 from tidegate.config.checkpoint_config import CheckpointConfig
 from tidegate.core.clock import SYSTEM_CLOCK, Clock
 from tidegate.core.errors import RestoreError
@@ -104,6 +104,10 @@ class Signer:
         self.unsettled = {*self.unsettled, nonce}
         owner = f"{socket.gethostname()} (process {os.getpid()})"
         return Signature(nonce, owner, self._clock.now().wall_ms, random_bits=secrets.randbits(32))
+
+    def new_lineage(self) -> Lineage:
+        """Return the name of a new line of history."""
+        return Lineage(uuid.uuid4().hex)
 
 
 @dataclass(frozen=True)
@@ -208,23 +212,22 @@ class JobHistory:
         if claim:
             return Origin(self.perform(take_over(source, snapshot, job, directory, new_nonce())))
         self.perform(check_unclaimed(source, job, directory))
-        return Origin(source, self._hold(source) if is_foreign(source, snapshot) else None)
+        return Origin(source, self.perform(self._hold(source)) if is_foreign(source, snapshot) else None)
 
-    def _hold(self, source: CheckpointRef) -> ForkPin:
+    def _hold(self, source: CheckpointRef) -> Steps[ForkPin]:
         pin = self._pin_of(source)
         held, why = replace(source, owned=True), f"the job {self.layout.job!r} begins from it"
-        return replace(pin, placed_now=self.perform(pins.place_once(pin.layout, pin.name, held, why)))
+        placed_now = yield from pins.place_once(pin.layout, pin.name, held, why)
+        return replace(pin, placed_now=placed_now)
 
-    def hold_again(self, base: CheckpointRef) -> ForkPin:
+    def hold_again(self, base: CheckpointRef) -> Steps[ForkPin]:
         """After the claim succeeded: the pin is needed until the first checkpoint. It exists, unless another start of
         this job failed and removed it.
         """
         pin = self._pin_of(base)
-        try:
-            self.storage.size(pin.layout.pin(pin.name))
-        except ObjectMissing:
+        if (yield Get(pin.layout.pin(pin.name))) is None:
             try:
-                self._hold(base)
+                yield from self._hold(base)
             except pins.PinTooLate as error:
                 log.warning("the checkpoint that the job starts from is not pinned, and may be deleted: %s", error)
         return pin
@@ -233,10 +236,10 @@ class JobHistory:
         other = JobLayout(decode_segment(source.metadata.split("/", 1)[0]))
         return ForkPin(other, pins.fork_pin(self.layout.job, source), placed_now=False)
 
-    def unpin(self, pin: ForkPin) -> bool:
+    def unpin(self, pin: ForkPin) -> Steps[bool]:
         """Remove the pin. Return whether it is gone."""
         try:
-            self.perform(pins.remove(pin.layout, pin.name))
+            yield from pins.remove(pin.layout, pin.name)
         except StorageError as error:
             log.warning(
                 "the pin %s on the checkpoint that this job started from could not be removed: %s", pin.name, error
@@ -244,15 +247,15 @@ class JobHistory:
             return False
         return True
 
-    def claim(self, start: Start, signer: Signer, force: bool = False, pin: ForkPin | None = None) -> Entry:
+    def claim(self, start: Start, signer: Signer, force: bool = False, pin: ForkPin | None = None) -> Steps[Entry]:
         """Claim the job. Raises `StartRefused` without having changed anything; `pin` is removed if this start placed it."""
         try:
-            return self.perform(
-                claim(
+            return (
+                yield from claim(
                     layout=self.layout,
                     start=replace(start, location=self.location),
                     sign=signer.sign,
-                    new_lineage=lambda: Lineage(uuid.uuid4().hex),
+                    new_lineage=signer.new_lineage,
                     patience_ms=PATIENCE_MS,
                     force=force,
                     process=this_process(),
@@ -261,9 +264,9 @@ class JobHistory:
             )
         except OutcomeUnknown:
             raise  # The claim may be in the log, in which case it needs the pin.
-        except BaseException:
+        except Exception:
             if pin is not None and pin.placed_now:
-                self.unpin(pin)
+                yield from self.unpin(pin)
             raise
 
 

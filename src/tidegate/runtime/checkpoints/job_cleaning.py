@@ -1,14 +1,15 @@
-"""Deletes what no checkpoint of the job needs any more. The job is correct without it, so its errors never fail the job."""
+"""Deletes, in steps, what no checkpoint of the job needs any more. The job is correct without it, so its errors never fail it."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
 
-from tidegate.checkpoint.cleaner import Cleaner
-from tidegate.checkpoint.completed_store import CompletedCheckpointStore
-from tidegate.checkpoint.shared import InFlight
-from tidegate.checkpoint.stored_acks import StoredAcks
+from tidegate.checkpoint.completed.cleaner import Cleaner
+from tidegate.checkpoint.completed.completed_store import CompletedCheckpointStore
+from tidegate.checkpoint.coordination.stored_acks import StoredAcks
+from tidegate.checkpoint.effects import Delete, Steps
+from tidegate.checkpoint.files.shared import InFlight
 from tidegate.core.errors import TidegateError
 from tidegate.runtime.checkpoints.history import JobHistory
 from tidegate.storage import StorageError
@@ -20,7 +21,7 @@ class JobCleaning:
     """The cleaning of one term. Used by the thread of the checkpoint loop."""
 
     def __init__(self, history: JobHistory, store: CompletedCheckpointStore, acks: StoredAcks) -> None:
-        self._history, self._acks = history, acks
+        self._acks = acks
         self._cleaner = Cleaner(store, parallel=history.config.parallel_cleaning)
         self._warned: set[str] = set()
         self._sweeps = 1
@@ -31,7 +32,7 @@ class JobCleaning:
         passed the place already."""
         self._sweeps = max(self._sweeps, checkpoints + self._cleaner.is_sweeping)
 
-    def clean(self, in_flight: InFlight) -> None:
+    def clean(self, in_flight: InFlight) -> Steps[None]:
         """Delete old folders of the log, the files of dropped checkpoints, stored acknowledgements of those that ended, what may
         be left over, and claimed savepoints.
 
@@ -39,16 +40,16 @@ class JobCleaning:
         others. The log in particular would grow until its directory is full.
         """
         parts = (
-            self._trim_log,
-            lambda: self._clean_dropped(in_flight),
-            lambda: self._delete_acks(in_flight),
-            lambda: self._sweep(in_flight),
-            self._dispose,
+            self._cleaner.trim_log(),
+            self._cleaner.clean(in_flight),
+            self._delete_acks(in_flight),
+            self._sweep(in_flight),
+            self._dispose(),
         )
         problems: dict[str, Exception] = {}
         for part in parts:
             try:
-                part()
+                yield from part
             except Exception as error:
                 # Whatever the error: the job is correct without cleaning up, and would fail here again after every restart.
                 problems.setdefault(str(error), error)
@@ -58,24 +59,18 @@ class JobCleaning:
         if problems:
             self.expect_leftovers()
 
-    def _trim_log(self) -> None:
-        self._history.perform(self._cleaner.trim_log())
+    def _delete_acks(self, in_flight: InFlight) -> Steps[None]:
+        if acks := (yield from self._acks.settled(in_flight.lowest_id)):
+            yield Delete(acks)
 
-    def _clean_dropped(self, in_flight: InFlight) -> None:
-        self._history.perform(self._cleaner.clean(in_flight))
-
-    def _delete_acks(self, in_flight: InFlight) -> None:
-        if acks := self._history.perform(self._acks.settled(in_flight.lowest_id)):
-            self._history.storage.delete(acks)
-
-    def _sweep(self, in_flight: InFlight) -> None:
+    def _sweep(self, in_flight: InFlight) -> Steps[None]:
         if self._sweeps or self._cleaner.wants_sweep:
-            self._history.perform(self._cleaner.sweep(in_flight))
+            yield from self._cleaner.sweep(in_flight)
             self._sweeps = max(0, self._sweeps - (not self._cleaner.is_sweeping))
         self._warn_of_lists()
 
-    def _dispose(self) -> None:
-        if self._history.perform(self._cleaner.dispose()):
+    def _dispose(self) -> Steps[None]:
+        if (yield from self._cleaner.dispose()):
             log.info("a savepoint that the job had claimed is deleted: newer checkpoints replace it")
 
     def _warn_of_lists(self) -> None:
@@ -83,10 +78,12 @@ class JobCleaning:
             log.warning("the file list %s cannot be read; files of its task are kept", path)
             self._warned.add(path)
 
-    def discard(self, paths: Sequence[str]) -> None:
+    def discard(self, paths: Sequence[str]) -> Steps[None]:
         """Delete files that nothing references."""
+        if not paths:
+            return
         try:
-            self._history.storage.delete(paths)
+            yield Delete(tuple(paths))
         except StorageError as error:
             log.warning("%d files that are no longer needed are left for the next sweep: %s", len(paths), error)
             self.expect_leftovers()

@@ -1,9 +1,10 @@
 """The checkpoints and the output of a running job: epochs report what they did, one thread does the rest.
 
 The thread takes checkpoints, publishes them, cleans up and releases output, one after the other; epochs report to
-it and continue. Pure parts of `tidegate.checkpoint` make the decisions, and their numbered protocols write. The
-thread never waits for the target of a sink: the threads of `sink_threads` do, and post their results. The heartbeat
-has its own thread (`ownership`).
+it and continue. What it does are the steps of a term (`checkpointer`, `output`, `owned_term`), which yield what they
+need, and `edge` carries that out. The thread never waits for the
+target of a sink: the threads of `sink_threads` do, and post their results. The heartbeat has its own thread
+(`ownership`).
 """
 
 from __future__ import annotations
@@ -13,24 +14,24 @@ import uuid
 from concurrent.futures import Future
 from threading import Event
 
-from tidegate.checkpoint.entry import CheckpointRef, RunOutcome
-from tidegate.checkpoint.release_plan import Backoff, WaitingOutput
-from tidegate.checkpoint.requests import Request, RequestKind
-from tidegate.checkpoint.savepoint_target import check_target
-from tidegate.checkpoint.statistics import CheckpointStatistics
+from tidegate.checkpoint.coordination.requests import Request, RequestKind
+from tidegate.checkpoint.coordination.savepoint_target import check_target
+from tidegate.checkpoint.coordination.statistics import CheckpointStatistics
+from tidegate.checkpoint.job_log.entry import CheckpointRef, RunOutcome
+from tidegate.checkpoint.output.release_plan import Backoff, WaitingOutput
 from tidegate.config.checkpoint_config import CheckpointConfig
 from tidegate.config.choices import JobEnd, Retention
 from tidegate.config.errors import OptionError
 from tidegate.core.errors import EpochFailed
-from tidegate.runtime.checkpoints.answers import Answers, fail_all
-from tidegate.runtime.checkpoints.checkpointer import Checkpointer
+from tidegate.runtime.checkpoints.answers import fail_all
+from tidegate.runtime.checkpoints.edge import TermEdge
 from tidegate.runtime.checkpoints.epoch_snapshot import EpochSnapshot
 from tidegate.runtime.checkpoints.failure_latch import CheckpointsFailed
 from tidegate.runtime.checkpoints.loop_thread import LoopThread
-from tidegate.runtime.checkpoints.output import OutputRelease
 from tidegate.runtime.checkpoints.ownership import Ownership
 from tidegate.runtime.checkpoints.sink_threads import SinkThreads
-from tidegate.runtime.checkpoints.uploads import PendingUploads
+from tidegate.runtime.checkpoints.term import RunningTerm
+from tidegate.runtime.checkpoints.term_effects import TermSteps
 from tidegate.runtime.epochs.job_description import JobDescription
 from tidegate.runtime.epochs.reports import EpochReport
 from tidegate.savepoint.snapshot import CANONICAL, location
@@ -59,32 +60,19 @@ class CheckpointLoop:
         prices = self._history.config.prices if is_object_store(url) else None
         self.statistics = statistics or CheckpointStatistics(directory=location(url), prices=prices)
         self._thread = LoopThread("tidegate-checkpoints", self._history.clock, self._on_wake, ownership.fail)
-        self._answers = Answers()
         self._asked: set[Future[None]] = set()
         """Requests for published output that the thread has not seen yet."""
         self._over: BaseException | None = None
         """Why no further request is completed."""
-        self.output = OutputRelease(
-            ownership=ownership,
-            sinks=sinks,
-            task_sinks=job.task_sinks,
-            statistics=self.statistics,
-            loop=self._thread,
-            backoff=backoff,
-        )
-        self.uploads = PendingUploads(ownership, job, self.output)
-        self.checkpointer = Checkpointer(
-            ownership=ownership,
-            job=job,
-            uploads=self.uploads,
-            output=self.output,
-            answers=self._answers,
-            statistics=self.statistics,
-            loop=self._thread,
-        )
+        self.term = RunningTerm(ownership, job, sinks, self.statistics, backoff=backoff)
+        self._answers = self.term.answers
+        self.output = self.term.output
+        self.timing = self.term.timing
+        self.uploads = self.term.uploads
+        self.checkpointer = self.term.checkpointer
+        self.edge = TermEdge(self.term, self._thread, sinks)
         ownership.watch(self._answer_no_more)
-        self._thread.post(self.checkpointer.start)
-        self._thread.post(self.output.release)
+        self.edge.post(self.term.begin)
         self._thread.start()
 
     # -- called by the thread that runs epochs -----------------------------------------------------------------------
@@ -119,15 +107,15 @@ class CheckpointLoop:
         event time has ended with it, so only the checkpoint that the job ends with may contain it."""
         waits = report.committables if output else ()
         self.uploads.ended(snapshot, sum(len(each.payload) for each in waits))
-        self._thread.post(lambda: self.checkpointer.on_epoch(report, snapshot, moved, output, drains))
+        self.edge.post(lambda: self.checkpointer.on_epoch(report, snapshot, moved, output, drains))
 
     def begin_at(self, snapshot: EpochSnapshot) -> None:
         """Report that the run is at a checkpoint, or at the very beginning; no epoch has moved it yet."""
-        self._thread.post(lambda: self.checkpointer.begin_at(snapshot))
+        self.edge.post(lambda: self.checkpointer.begin_at(snapshot))
 
     def rewind(self) -> None:
         """Forget the epochs after the latest checkpoint. Waits until a publication in progress has ended."""
-        self._thread.call(self.checkpointer.on_rewind)
+        self._thread.call(lambda: self.edge.run(self.checkpointer.on_rewind()))
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -171,7 +159,7 @@ class CheckpointLoop:
             format=format,
             final=final,
         )
-        self._thread.post(lambda: self.checkpointer.request(request))
+        self.edge.post(lambda: self.checkpointer.request(request))
         self._refuse_if_over()
 
     def published(self) -> Future[None]:
@@ -179,14 +167,12 @@ class CheckpointLoop:
         answer: Future[None] = Future()
         self._asked.add(answer)
 
-        def wait() -> None:
-            self.output.schedule.hurry()
-            self.output.await_published(answer, self.output.newest_due())
+        def wait() -> TermSteps[None]:
+            # First the other list has it: the heartbeat's thread may refuse everything that waits, at any moment.
+            yield from self.output.complete_when_published(answer)
             self._asked.discard(answer)
-            self.output.release()
-            self.output.record()
 
-        self._thread.post(wait)
+        self.edge.post(wait)
         self._refuse_if_over()
         return answer
 
@@ -214,16 +200,10 @@ class CheckpointLoop:
     def finish(self, end: JobEnd) -> None:
         """End the run gracefully, and record it in the log."""
         keep = self.keeps_checkpoints(end)
-
-        def last() -> None:
-            self.checkpointer.close()
-            self._history.perform(self.ownership.store.finish(RunOutcome(end), keep))
-            self.checkpointer.clean()
-
         try:
             # Let sinks finish first: a checkpoint whose output is published need not be kept for it.
             self.sinks.stop(_LAST_OUTPUT_S)
-            self._thread.call(last)
+            self._thread.call(lambda: self.edge.run(self.checkpointer.finish(RunOutcome(end), keep)))
         finally:
             self.leave()
 
@@ -232,7 +212,7 @@ class CheckpointLoop:
         self._stop()
         self.sinks.stop(_JOIN_S)
         if not self._thread.is_alive:
-            self.output.record_last_results()
+            self.edge.record_last_results()
         self._answer_no_more(EpochFailed("The run of the job has ended."))
 
     def claim_again(self, reason: str = "the job was claimed again after a failure") -> Ownership:
@@ -261,9 +241,7 @@ class CheckpointLoop:
         self._thread.stop(_JOIN_S)
 
     def _on_wake(self) -> None:
-        self.output.record()
-        self.output.release()
-        self.checkpointer.tick()
+        self.edge.run(self.term.wake())
 
 
 def _pass_on(done: Future[CheckpointRef], answer: Future[str], folder: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from tidegate.checkpoint.version_upload import Materialized
+from tidegate.checkpoint.task.version_upload import Materialized
 from tidegate.core.clock import Instant, MonotonicMs
 from tidegate.core.ids import TaskId
 

@@ -14,13 +14,12 @@ A crash before 3 leaves files that the sweep of the next owner finds. If the job
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from random import randrange
+from collections.abc import Callable, Mapping
 
-from tidegate.checkpoint.coordinator import Coordinator
+from tidegate.checkpoint.coordination.coordinator import Coordinator
+from tidegate.checkpoint.files.task_part import UNKNOWN, ListChange, digest_of
 from tidegate.checkpoint.metadata import TaskState
-from tidegate.checkpoint.task_part import UNKNOWN, ListChange, digest_of
-from tidegate.checkpoint.version_upload import Materialized, Stored
+from tidegate.checkpoint.task.version_upload import Materialized, Stored
 from tidegate.core.clock import Instant
 from tidegate.core.faults import reach
 from tidegate.core.ids import TaskId
@@ -28,7 +27,7 @@ from tidegate.runtime.checkpoints.epoch_snapshot import PendingUpload
 from tidegate.runtime.checkpoints.failure_latch import CheckpointsFailed
 from tidegate.runtime.checkpoints.job_cleaning import JobCleaning
 from tidegate.runtime.checkpoints.materializations import Materializations
-from tidegate.runtime.checkpoints.ownership import Ownership
+from tidegate.runtime.checkpoints.owned_term import OwnedTerm
 from tidegate.runtime.checkpoints.uploads import PendingUploads
 from tidegate.runtime.epochs.job_description import JobDescription
 from tidegate.state.backends import WITH_CHANGELOG
@@ -40,14 +39,23 @@ class Materializer:
     """That of one term. Used by the thread of the checkpoint loop."""
 
     def __init__(
-        self, ownership: Ownership, job: JobDescription, uploads: PendingUploads, coordinator: Coordinator, *,
+        self,
+        ownership: OwnedTerm,
+        job: JobDescription,
+        uploads: PendingUploads,
+        coordinator: Coordinator,
+        *,
         cleaning: JobCleaning,
-    ) -> None:  # fmt: skip
+        chance: Callable[[], float],
+    ) -> None:
         config = ownership.history.config
-        self._ownership, self._uploads, self._coordinator = ownership, uploads, coordinator
-        self._cleaning, tasks = cleaning, job.tasks
+        tasks = job.tasks
+        self._ownership = ownership
+        self._uploads = uploads
+        self._coordinator = coordinator
+        self._cleaning = cleaning
         # Otherwise the last tasks of a job that restarts more often than the interval passes would never have their turn.
-        first = randrange(max(1, len(tasks)))
+        first = int(chance() * len(tasks))
         self._turns = Materializations(config.materialize_interval_ms, tasks, config.materialize_failures, first)
 
     def on_epoch(self, now: Instant) -> None:
@@ -62,6 +70,7 @@ class Materializer:
         )
         if not tasks:
             return
+        self._coordinator.look(self._uploads.announcements.withdraw())
         base = self._ownership.store.entry.base
         reuses = self._ownership.history.config.materialize_incrementally and base is not None and base.owned
         id = self._coordinator.reserve(base.metadata if base is not None and reuses else None)

@@ -5,20 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from importlib.metadata import version
 
-from tidegate.checkpoint import operators
+from tidegate.checkpoint.coordination.pending import PendingCheckpoint
+from tidegate.checkpoint.effects import Steps
+from tidegate.checkpoint.files.output_objects import OutputParts
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.checkpoint.metadata import CheckpointMetadata, SnapshotKind, SplitTime, StateNumber
-from tidegate.checkpoint.output_objects import OutputParts
-from tidegate.checkpoint.pending import PendingCheckpoint
+from tidegate.checkpoint.metadata import CheckpointMetadata, SnapshotKind, SplitTime, StateNumber, operators
 from tidegate.core.clock import Instant
 from tidegate.core.ids import Lineage, Term, Uid
 from tidegate.core.times import MIN_WATERMARK
 from tidegate.graph.event_times import of_split_name
 from tidegate.runtime.checkpoints.epoch_snapshot import PendingUpload
 from tidegate.runtime.epochs.job_description import JobDescription
-from tidegate.runtime.sources.source_notes import store_notes
+from tidegate.runtime.sources.source_notes import note_steps
 from tidegate.savepoint.snapshot import CANONICAL_BACKEND
-from tidegate.storage import Storage
 
 
 def build_metadata(  # noqa: PLR0913 a pure function of all it depends on
@@ -30,10 +29,9 @@ def build_metadata(  # noqa: PLR0913 a pure function of all it depends on
     lineage: Lineage,
     term: Term,
     output: OutputParts,
-    storage: Storage,
     now: Instant,
     shares: bool = False,
-) -> CheckpointMetadata:
+) -> Steps[CheckpointMetadata]:
     """Store the positions of the sources next to the files of the snapshot, and describe all of it. Raises `StorageError`.
 
     `before` is the snapshot that the job would return to until now: states in it that the job
@@ -43,8 +41,7 @@ def build_metadata(  # noqa: PLR0913 a pure function of all it depends on
     layout, snapshot = JobLayout(job.job), upload.snapshot
     root = upload.folder or layout.root
     folder = upload.folder or layout.exclusive(pending.id, "")[:-1]
-    positions, query = store_notes(
-        storage=storage,
+    positions, query = yield from note_steps(
         root=root,
         folder=folder,
         checkpoint_id=pending.id,

@@ -1,36 +1,42 @@
 """Releases the output of completed checkpoints: decides what each sink publishes now, and records what is published.
 
-All of it runs on the thread of the checkpoint loop and never waits for a target: sinks publish on their own threads
-(`sink_threads`) or in tasks, and report the result.
+Steps, which never wait for a target: sinks publish on their own threads (`sink_threads`) or in tasks, and report the result.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import queue
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
+from tidegate.checkpoint.coordination.coordinator import WakeAt
+from tidegate.checkpoint.coordination.statistics import CheckpointStatistics
 from tidegate.checkpoint.effects import CommitFailed
-from tidegate.checkpoint.entry import CheckpointRef
-from tidegate.checkpoint.log import ClaimLost
+from tidegate.checkpoint.job_log.entry import CheckpointRef
+from tidegate.checkpoint.job_log.log import ClaimLost
 from tidegate.checkpoint.metadata import CommittedMark
-from tidegate.checkpoint.publisher_choice import PublisherChoice
-from tidegate.checkpoint.release_plan import Backoff, Bounds, Publication, ReleaseSchedule, WaitingOutput, summary
-from tidegate.checkpoint.statistics import CheckpointStatistics
+from tidegate.checkpoint.output.publisher_choice import PublisherChoice
+from tidegate.checkpoint.output.release_plan import (
+    Backoff,
+    Bounds,
+    Publication,
+    ReleaseSchedule,
+    WaitingOutput,
+    summary,
+)
 from tidegate.connectors.outcome import CommitOutcome
 from tidegate.connectors.sink import Committable, Settled
 from tidegate.core.errors import ConnectorError
 from tidegate.core.ids import EpochId, Lineage, Term, Uid
 from tidegate.runtime.checkpoints.answers import fail_all
 from tidegate.runtime.checkpoints.failure_latch import CheckpointsFailed
-from tidegate.runtime.checkpoints.loop_thread import LoopThread
-from tidegate.runtime.checkpoints.ownership import Ownership
-from tidegate.runtime.checkpoints.sink_threads import OutputStopped, PublishResult, SinkThreads
+from tidegate.runtime.checkpoints.owned_term import OwnedTerm
+from tidegate.runtime.checkpoints.sink_threads import OutputStopped, PublishResult
+from tidegate.runtime.checkpoints.term_effects import StartCommit, StartSweep, TermSteps, uncounted
 from tidegate.runtime.epochs.job_description import TaskSink
 from tidegate.runtime.exchange.messages import TaskPublished
 from tidegate.storage import StorageError
@@ -79,19 +85,39 @@ class _AwaitedOutput:
     result: CheckpointRef | None
 
 
+class Sinks(Protocol):
+    """The sinks of a job, as far as the release of their output must know them."""
+
+    unasked: set[Uid]
+    """Sinks whose targets could not be asked for their markers when the job started, and have taken nothing since."""
+
+    @property
+    def uids(self) -> Collection[Uid]: ...
+
+
 class OutputRelease:
     """The output that waits for each sink, what is in progress, and who waits for it."""
 
     def __init__(
-        self, ownership: Ownership, sinks: SinkThreads, task_sinks: Mapping[Uid, TaskSink],
-        statistics: CheckpointStatistics, loop: LoopThread, backoff: Backoff | None,
-    ) -> None:  # fmt: skip
-        self._ownership, self._sinks, self._task_sinks = ownership, sinks, task_sinks
-        self._statistics, self._loop = statistics, loop
-        self._history, self._store = ownership.history, ownership.store
+        self,
+        ownership: OwnedTerm,
+        sinks: Sinks,
+        task_sinks: Mapping[Uid, TaskSink],
+        statistics: CheckpointStatistics,
+        backoff: Backoff | None,
+        choice: PublisherChoice | None = None,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._ownership = ownership
+        self._sinks = sinks
+        self._task_sinks = task_sinks
+        self._statistics = statistics
+        self._history = ownership.history
+        self._store = ownership.store
+        self._chance = chance
         self.schedule = ReleaseSchedule(backoff)
-        self._choice = PublisherChoice(uid for uid, sink in task_sinks.items() if sink.small_by_driver)
-        self._results: queue.SimpleQueue[PublishResult] = queue.SimpleQueue()
+        either = [uid for uid, sink in task_sinks.items() if sink.small_by_driver]
+        self._choice = choice or PublisherChoice(either)
         self._awaited: list[_AwaitedOutput] = []
         self.for_tasks: tuple[Publication, ...] = ()
         """The output that tasks are asked to publish. Replaced as a whole: the thread that runs epochs reads it."""
@@ -108,23 +134,21 @@ class OutputRelease:
         bounds = Bounds(config.max_waiting_epochs, config.max_waiting_bytes)
         return next((each for each in self.waiting if bounds.exceeded_by(each)), None)
 
-    def release(self) -> None:
+    def release(self) -> TermSteps[None]:
         """Start publishing the output of each sink that is neither at work nor waiting after a failure."""
         due, now = self._store.due(), self._history.clock.now()
         by_driver = self._choice.of_driver(due, self.schedule.busy, now)
         stable = {uid: sink.stable for uid, sink in self._task_sinks.items() if uid not in by_driver}
         for publication in self.schedule.begin(due, now, stable):
-            self._sinks.publish(self._compared(publication), self._post_result)
+            yield StartCommit(self._compared(publication))
         self.for_tasks = tuple(map(self._compared, self.schedule.for_tasks(due, now, stable)))
         self.waiting = summary(due, self.schedule)
-        self._loop.wake_at(self.schedule.wake_ms(now))
+        again_ms = self.schedule.wake_ms(now)
+        if again_ms is not None:
+            yield WakeAt(again_ms)
 
-    def _post_result(self, result: PublishResult) -> None:
-        """Called by the thread of a sink."""
-        self._results.put(result)
-        self._loop.post(lambda: self._on_result(self._results.get_nowait()))
-
-    def _on_result(self, result: PublishResult) -> None:
+    def on_result(self, result: PublishResult) -> TermSteps[None]:
+        """A `StartCommit` has ended."""
         publication, error = result.publication, result.error
         for outcome in result.outcomes:
             self._statistics.commits[outcome.name] += 1
@@ -136,19 +160,20 @@ class OutputRelease:
             parts = len(publication.committables)
             self._statistics.sinks.committed(publication.sink, result.duration_ms, parts, now.wall_ms)
             self._store.published(publication)
-            self.record()
+            yield from self.record()
         elif result.taken:
             self._store.published(Publication(publication.sink, result.taken))
         if isinstance(error, CommitFailed):
             self._choice.failed(publication.sink, self._history.clock.now())
             self._offer_again(publication.sink, publication.last, str(error))
         elif isinstance(error, OutputStopped):
-            self._stop(error)
+            yield from self._stop(error)
         elif error is not None:
             raise error
-        self.release()
+        yield from self.release()
 
-    def on_published_by_tasks(self, published: Sequence[TaskPublished]) -> None:
+    def on_published_by_tasks(self, published: Sequence[TaskPublished]) -> TermSteps[None]:
+        """Tasks have carried out orders to publish."""
         for each in published:
             sink = Uid(each.sink)
             marks, taken = (
@@ -169,36 +194,35 @@ class OutputRelease:
             elif self._store.ledger.up_to(epoch).since(sink) is None:
                 continue  # The driver has published it meanwhile.
             elif outcome.stops_the_job:
-                self._stop(
-                    OutputStopped(
-                        sink=sink, which=f"up to epoch {epoch}", epoch=epoch, outcome=outcome, error=each.error
-                    )
+                which = f"up to epoch {epoch}"
+                yield from self._stop(
+                    OutputStopped(sink=sink, which=which, epoch=epoch, outcome=outcome, error=each.error)
                 )
             else:
                 self._offer_again(sink, epoch, each.error, by_tasks=True)
         if published:
-            self.record()
-            self.release()
+            yield from self.record()
+            yield from self.release()
 
     def _offer_again(self, sink: Uid, epoch: EpochId, error: str, *, by_tasks: bool = False) -> None:
         now = self._history.clock.now()
-        again_ms = self.schedule.failed(sink, error, now, random.random(), by_tasks=by_tasks)
+        again_ms = self.schedule.failed(sink, error, now, self._chance(), by_tasks=by_tasks)
         log.warning(
             "sink %s did not accept its output up to epoch %s; it is retried in %.1f s: %s", sink, epoch,
             (again_ms - now.monotonic_ms) / 1000, error,
         )  # fmt: skip
 
-    def _stop(self, error: OutputStopped) -> None:
+    def _stop(self, error: OutputStopped) -> TermSteps[None]:
         """Stop the job. The rows stay in the checkpoint that carries them, and no later ones of the sink may overtake them.
 
         Repeating epochs does not help, so this replaces a failure that a restart would resolve. If another driver has taken over,
         that is the reason: its output is in the target, and this driver's history does not know it. Raises `ClaimLost` then.
         """
-        self._ownership.check_held()
+        yield from uncounted(self._ownership.check_held())
         log.error("%s", error)
         self.schedule.refused(error.sink, str(error))
         self._ownership.failure.set(error, over=(CheckpointsFailed,))
-        self.record()
+        yield from self.record()
 
     def _compared(self, publication: Publication) -> Publication:
         """Until a target that could not be asked has taken output, whoever publishes to it asks first."""
@@ -206,13 +230,13 @@ class OutputRelease:
             return publication
         return replace(publication, compare_with=self._store.entry.history)
 
-    def record(self) -> None:
+    def record(self) -> TermSteps[None]:
         """Record what is published, and complete the requests that wait for it."""
         try:
-            self._history.perform(self._store.record())
+            yield from uncounted(self._store.record())
         except StorageError as error:
             log.warning("storage did not accept the record of published output: %s", error)
-            self._loop.wake_at(self._history.clock.now().plus(_RECORD_AGAIN_MS))
+            yield WakeAt(self._history.clock.now().plus(_RECORD_AGAIN_MS))
             return
         due, newest = self._store.due(), self._store.due_epoch
         waiting_sinks = set(due.waiting_sinks())
@@ -234,6 +258,13 @@ class OutputRelease:
         """Complete the request with `result` when all output up to `epoch` is published, and storage has the record of that."""
         self._awaited.append(_AwaitedOutput(epoch, answer, result))
 
+    def complete_when_published(self, answer: Future[Any]) -> TermSteps[None]:
+        """Complete the request when all output that may be visible by now is published and recorded. Retry all sinks now."""
+        self.schedule.hurry()
+        self.await_published(answer, self.newest_due())
+        yield from self.release()
+        yield from self.record()
+
     def refuse(self, error: BaseException) -> None:
         """Fail all requests that wait for output. May be called by any thread."""
         fail_all([each.answer for each in tuple(self._awaited)], error)
@@ -242,7 +273,7 @@ class OutputRelease:
         """Return the last epoch whose output may be published by now."""
         return self._store.due().newest() or EpochId(Term(0), 0)
 
-    def sweep_targets(self, settled: Mapping[Uid, EpochId]) -> None:
+    def sweep_targets(self, settled: Mapping[Uid, EpochId]) -> TermSteps[None]:
         """Let sinks remove what discarded attempts left in their targets. `settled` was known before the newest entry was
         won: a start from that entry, or from a later one, publishes it again only if a checkpoint carries it."""
         lineage = self._store.entry.lineage
@@ -251,21 +282,16 @@ class OutputRelease:
             if each.sink in settled and each.lineage == lineage and each.epoch <= settled[each.sink]:
                 waiting[each.sink].append(each)
         for uid, epoch in settled.items():
-            self._sinks.sweep(Settled(lineage, uid, epoch, tuple(waiting[uid])))
+            yield StartSweep(Settled(lineage, uid, epoch, tuple(waiting[uid])))
 
-    def record_last_results(self) -> None:
-        """Record what sinks published while the loop was stopping. Its thread must have ended."""
-        taken: list[Publication] = []
-        with contextlib.suppress(queue.Empty):
-            while True:
-                result = self._results.get_nowait()
-                if result.error is None:
-                    taken.append(result.publication)
+    def record_last(self, results: Iterable[PublishResult]) -> TermSteps[None]:
+        """Record what sinks published while the loop was stopping: these results were not received before it ended."""
+        taken = [result.publication for result in results if result.error is None]
         if not taken or isinstance(self._ownership.failure.error, ClaimLost):
             return
         for publication in taken:
             self._store.published(publication)
         try:
-            self._history.perform(self._store.record())
+            yield from uncounted(self._store.record())
         except StorageError as error:
             log.warning("storage did not accept the record of published output; it will be published again: %s", error)

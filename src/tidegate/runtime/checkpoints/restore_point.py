@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tidegate.checkpoint.assignment import RestoreTarget, TaskRestore, plan_restore
 from tidegate.checkpoint.metadata import CheckpointMetadata, SnapshotKind
-from tidegate.checkpoint.version_restore import RestoreOrder
+from tidegate.checkpoint.task.assignment import RestoreTarget, TaskRestore, plan_restore
+from tidegate.checkpoint.task.version_restore import RestoreOrder
 from tidegate.core.ids import Lineage, TaskId, Term
 from tidegate.core.times import MIN_WATERMARK
 from tidegate.graph.event_times import split_name

@@ -20,9 +20,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tidegate.checkpoint.committables import commit
 from tidegate.checkpoint.effects import Commit, CommitFailed, perform
-from tidegate.checkpoint.release_plan import Publication
+from tidegate.checkpoint.output.committables import commit
+from tidegate.checkpoint.output.release_plan import Publication
 from tidegate.connectors.outcome import CommitOutcome, outcome_of
 from tidegate.connectors.sink import Committable, Committer, Settled, Sweeping, calls_of, check_markers
 from tidegate.core.errors import ConnectorError

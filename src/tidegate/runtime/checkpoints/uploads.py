@@ -10,18 +10,19 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tidegate.checkpoint.announcements import Announcements
-from tidegate.checkpoint.entry import CheckpointRef
+from tidegate.checkpoint.coordination.announcements import Announcements
+from tidegate.checkpoint.coordination.timing import Timing
+from tidegate.checkpoint.files.task_part import digest_of
+from tidegate.checkpoint.job_log.entry import CheckpointRef
 from tidegate.checkpoint.metadata import CheckpointMetadata, TaskState
-from tidegate.checkpoint.staging import InlineLimits
-from tidegate.checkpoint.task_part import digest_of
-from tidegate.checkpoint.version_upload import Materialized, Stored
+from tidegate.checkpoint.output.staging import InlineLimits
+from tidegate.checkpoint.task.version_upload import Materialized, Stored
 from tidegate.core.ids import TaskId
 from tidegate.runtime.checkpoints.checkpoint_work import ChangelogPlan, plan_checkpoint_work
 from tidegate.runtime.checkpoints.epoch_snapshot import EpochSnapshot, PendingUpload
 from tidegate.runtime.checkpoints.notices import CheckpointNotices
 from tidegate.runtime.checkpoints.output import OutputRelease
-from tidegate.runtime.checkpoints.ownership import Ownership
+from tidegate.runtime.checkpoints.owned_term import OwnedTerm
 from tidegate.runtime.epochs.job_description import JobDescription
 from tidegate.runtime.exchange.assignment import CheckpointWork
 from tidegate.state.version import VersionId
@@ -30,8 +31,10 @@ from tidegate.state.version import VersionId
 class PendingUploads:
     """The uploads of one term, and the snapshots that a checkpoint may still be taken of."""
 
-    def __init__(self, ownership: Ownership, job: JobDescription, output: OutputRelease) -> None:
-        self._job, self._output = job, output
+    def __init__(self, ownership: OwnedTerm, job: JobDescription, output: OutputRelease, timing: Timing) -> None:
+        self._job = job
+        self._output = output
+        self._timing = timing
         self._term, self._inline_bytes = ownership.store.term, ownership.history.config.inline_threshold_bytes
         config = ownership.history.config
         self._inline_output = InlineLimits(config.inline_output_bytes, config.max_inline_output_bytes)
@@ -39,10 +42,6 @@ class PendingUploads:
         self._uploads: dict[int, PendingUpload] = {}
         self.announcements = Announcements()
         self.notices = CheckpointNotices(job.listening)
-        self.slow_epochs = False
-        """Whether epochs take so long that tasks store their acknowledgements without trying to send them."""
-        self.upload_ms: int | None = None
-        """How long the slowest upload of the latest checkpoint took."""
         self.latest: EpochSnapshot | None = None
         self.unseen: deque[EpochSnapshot] = deque()
         """Snapshots of epochs that the loop has not seen yet."""
@@ -79,7 +78,7 @@ class PendingUploads:
             # An empty epoch ends soon, and brings them.
             level: replace(
                 each,
-                stores_acks=self.slow_epochs and not empty,
+                stores_acks=self._timing.stores_acks and not empty,
                 notices=notices.get(level, ()),
                 inline_output_bytes=inline_bytes,
             )
@@ -166,7 +165,7 @@ class PendingUploads:
     def completed(self, ref: CheckpointRef, metadata: CheckpointMetadata, upload_ms: int | None = None) -> None:
         """Make this checkpoint the latest: the next one uploads only what it does not have. `upload_ms`: how long its slowest
         upload took."""
-        self.upload_ms = upload_ms
+        self._timing.upload_ms = upload_ms
         self.forget(ref.id)
         self.notices.add(ref.epoch, complete=True)
         self._stored = (ref, {state.task: digest_of(state) for state in metadata.tasks})

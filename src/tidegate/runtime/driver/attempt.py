@@ -14,7 +14,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tidegate.checkpoint.version_restore import RestoreOrder
+from tidegate.checkpoint.coordination.timing import empty_epoch, idle_s
+from tidegate.checkpoint.task.version_restore import RestoreOrder
 from tidegate.core.clock import SYSTEM_CLOCK
 from tidegate.core.errors import EpochFailed
 from tidegate.core.ids import TaskId
@@ -24,7 +25,6 @@ from tidegate.runtime.checkpoints.loop import CheckpointLoop
 from tidegate.runtime.driver.attempt_directory import create_directory
 from tidegate.runtime.driver.epoch_lock import EpochLock
 from tidegate.runtime.driver.running_job import Epochs, RunningJob
-from tidegate.runtime.epochs.empty_epochs import empty_epoch, idle_s
 from tidegate.runtime.epochs.epoch_frame import combine
 from tidegate.runtime.epochs.reports import EpochReport
 from tidegate.runtime.epochs.streaming_time import StreamingTime
@@ -40,7 +40,7 @@ from tidegate.runtime.sources.query_directory import (
 )
 from tidegate.runtime.sources.reader_start import ReaderPatience
 from tidegate.runtime.sources.source_checks import begins_anew
-from tidegate.state.left_lineages import REFRESH_S
+from tidegate.state.disk.left_lineages import REFRESH_S
 
 log = logging.getLogger("tidegate")
 
@@ -225,14 +225,30 @@ class Attempt:
 
     def _check_sources(self, loop: CheckpointLoop, end: Positions | None) -> None:
         if not self._pinned:
-            # Checkpoint 0: the sources have fixed where they begin and no row has been read.
-            # "Latest" means the same from now on.
-            self.epochs.run_until(loop, loop.request(published=False))
-            self._pinned = True
+            self._pin_sources(loop)
         if end is not None and not self._ends:
             check_declared(self.epochs.directory, end, self._job.graph.sources)
         if len(self._ends) == _LOOK_BACK:
             check_kept(self.epochs.directory, self._ends[0], self._job.graph.sources)
+
+    def _pin_sources(self, loop: CheckpointLoop) -> None:
+        """Take checkpoint 0: the sources have fixed where they begin, and no row has been read. "Latest" means the same from now
+        on.
+
+        While the job tolerates failed checkpoints, it is tried again, like any other checkpoint.
+        """
+        while not self._pinned:
+            try:
+                self.epochs.run_until(loop, loop.request(published=False))
+            except EpochFailed:
+                if not self._job.tolerates_failed_checkpoints:
+                    raise
+                loop.check()  # raises once more checkpoints in a row have failed than the job tolerates
+                if not self._is_running():
+                    raise Stopping from None
+                time.sleep(_PACE_S)
+            else:
+                self._pinned = True
 
     @contextmanager
     def _epoch(self) -> Iterator[None]:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tidegate.core.processes import has_died, this_process
-from tidegate.state.local_root import local_directory
+from tidegate.state.disk.local_root import local_directory
 
 log = logging.getLogger("tidegate")
 

@@ -6,9 +6,9 @@ import re
 
 from tidegate.connectors.dataset_names import DatasetName, of_path, of_topic
 from tidegate.graph.model import Graph, Source
-from tidegate.graph.schema import Schema
 from tidegate.reporters.dataset import Dataset
 from tidegate.runtime.sources.source_checks import plan_of
+from tidegate.schema.schema import Schema
 
 _FILES = re.compile(r"(?:FileSource|FileStreamSource)\[([^\]\s]+)\]")
 _BROKERS = re.compile(r"\b(?:kafka\.bootstrap\.servers|servers)=([^,\]\s]+(?:,[^,\]\s=]+:\d+)*)")

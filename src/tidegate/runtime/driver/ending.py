@@ -22,7 +22,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from enum import IntEnum
 from typing import Any, Protocol
 
-from tidegate.checkpoint.log import ClaimLost
+from tidegate.checkpoint.job_log.log import ClaimLost
 from tidegate.core.errors import EpochFailed, PreconditionFailed, TidegateError, with_help
 from tidegate.runtime.epochs.failover import without_java
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
-from tidegate.checkpoint.entry import LogCorrupt
-from tidegate.checkpoint.log import ClaimLost
+from tidegate.checkpoint.job_log.entry import LogCorrupt
+from tidegate.checkpoint.job_log.log import ClaimLost
 from tidegate.config import restart_strategy
 from tidegate.config.declared.waiting import SLOT_TIMEOUT
 from tidegate.config.restart_strategy import FailureHistory, GiveUp
@@ -31,6 +31,7 @@ from tidegate.runtime.checkpoints.loop import CheckpointLoop
 from tidegate.runtime.checkpoints.sink_threads import OutputStopped
 from tidegate.runtime.driver.running_job import RunningJob
 from tidegate.runtime.epochs.runner import StateLost
+from tidegate.runtime.exchange.user_code import SinkWriteFailed
 
 log = logging.getLogger("tidegate")
 
@@ -110,7 +111,7 @@ def reader_late(timeout_ms: int) -> EpochFailed:
 
 
 def _is_hopeless(error: BaseException) -> bool:
-    if isinstance(error, UserCodeError):
+    if isinstance(error, UserCodeError | SinkWriteFailed):
         return error.fatal
     return isinstance(error, _HOPELESS) and not isinstance(error, _OF_A_TARGET)
 

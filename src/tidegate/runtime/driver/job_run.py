@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from concurrent.futures import Future
 
-from tidegate.checkpoint.entry import CheckpointRef
+from tidegate.checkpoint.job_log.entry import CheckpointRef
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.config.checkpoint_config import CheckpointConfig
 from tidegate.config.choices import MetricNaming
@@ -102,24 +102,33 @@ class JobRun(ObservedRun):
     # -- checkpoints and savepoints ----------------------------------------------------------------------------------
 
     def trigger_checkpoint(self, *, full: bool | None = None) -> Future[CheckpointRef]:
-        """Take a checkpoint now, whatever the interval says. `full=True` stores every file again, `full=False` only those
-        that earlier checkpoints do not have; by default, the configuration decides.
+        """Take a checkpoint now, whatever the interval says.
+
+        Args:
+            full: True stores every file again, False only those that earlier checkpoints do not have. By default, the
+                configuration decides.
         """
         return self._checkpointed().request(full=full)
 
     def savepoint(self, target: str | None = None, *, format: str = CANONICAL) -> Future[str]:
-        """Take a savepoint of the running job, in a new folder below `target`. The result is its path.
+        """Take a savepoint of the running job. The result is its path.
 
-        `format` is `"CANONICAL"`, tables that any backend can restore and any tool can read, or `"NATIVE"`, the backend's
-        own files: faster to write and to restore.
+        Args:
+            target: The directory in which the savepoint gets a new folder. By default, that of the options.
+            format: `"CANONICAL"`, tables that any backend can restore and any tool can read, or `"NATIVE"`, the backend's own
+                files: faster to write and to restore.
         """
         loop, chosen = self._checkpointed(), _format(format)
         loop.check_target(target)
         return loop.savepoint(target, terminal=False, format=chosen)
 
     def rescale(self, parallelism: int) -> Future[Rescale]:
-        """Continue with another parallelism, from a checkpoint of the running epoch, in the same driver and session. The future
-        completes when the job runs again. Raises `RescaleRefused` if it is impossible.
+        """Continue with another parallelism, from a checkpoint of the running epoch, in the same driver and session.
+
+        The future completes when the job runs again. Raises `RescaleRefused` if it is impossible.
+
+        Args:
+            parallelism: The new number of tasks of every level.
         """
         return self._supervisor.rescaler.ask(parallelism)
 
@@ -131,8 +140,12 @@ class JobRun(ObservedRun):
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def await_termination(self, timeout_s: float | None = None) -> bool:
-        """Wait, and return whether the job has ended. Raises the error that ended it, if there is one. An interrupt ends the
-        waiting, and not the job.
+        """Wait, and return whether the job has ended. Raises the error that ended it, if there is one.
+
+        An interrupt ends the waiting, and not the job.
+
+        Args:
+            timeout_s: How long to wait. By default, until the job has ended.
         """
         with interrupts_spare_spark():
             if not self._supervisor.ended.wait(timeout_s):
@@ -162,9 +175,12 @@ class JobRun(ObservedRun):
     def stop_with_savepoint(self, target: str | None = None, *, drain: bool = False, format: str = CANONICAL) -> str:
         """End the job with a savepoint, from which the next start continues, and return its path.
 
-        With `drain` all event time passes first: timers fire and windows close, for a job that will not continue. If you do
-        restore from a drained savepoint, every row is late. Without it, the call is refused (`PreconditionFailed`) while a run
-        with `trigger="available-now", drain=True` closes its windows at the end of its input.
+        Args:
+            target: The directory in which the savepoint gets a new folder. By default, that of the options.
+            drain: Let all event time pass first: timers fire and windows close, for a job that will not continue. If you do
+                restore from a drained savepoint, every row is late. Without it, the call is refused (`PreconditionFailed`) while
+                a run with `trigger="available-now", drain=True` closes its windows at the end of its input.
+            format: `"CANONICAL"` or `"NATIVE"`, as for `savepoint`.
         """
         self._checkpointed().check_target(target)
         self._job.stop.end_with_savepoint(target, _format(format), drain=drain)
@@ -176,7 +192,11 @@ class JobRun(ObservedRun):
         return self._supervisor.last_savepoint
 
     def stop_within(self, seconds: float) -> None:
-        """Limit the time of a stop: it does not wait longer for targets, whatever the options say."""
+        """Limit the time of a stop: it does not wait longer for targets, whatever the options say.
+
+        Args:
+            seconds: The longest time to wait.
+        """
         self._job.stop.publish_within(seconds)
 
     def cancel(self) -> None:

@@ -7,16 +7,16 @@ import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import cast
 
 from pyspark.sql import SparkSession
 
+from tidegate.checkpoint.completed.retained import resolve
+from tidegate.checkpoint.coordination.statistics import CheckpointStatistics
+from tidegate.checkpoint.job_log.start import Start
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.metadata import CheckpointMetadata, SnapshotKind
-from tidegate.checkpoint.operators import declared, describe
-from tidegate.checkpoint.retained import resolve
-from tidegate.checkpoint.start import Start
-from tidegate.checkpoint.statistics import CheckpointStatistics
+from tidegate.checkpoint.metadata.operators import declared, describe
 from tidegate.config.choices import CheckpointingMode, ClaimMode
 from tidegate.config.declared.reporting import LOG_FORMAT
 from tidegate.config.file import shared_options
@@ -54,6 +54,7 @@ from tidegate.runtime.driver.stop_request import StopRequest
 from tidegate.runtime.epochs.epoch_frame import combine
 from tidegate.runtime.epochs.job_description import JobDescription, task_sinks
 from tidegate.runtime.epochs.reports import EpochReport, EpochReports
+from tidegate.runtime.epochs.run_options import RunOptions
 from tidegate.runtime.epochs.runner import EpochRunner, Identity
 from tidegate.runtime.epochs.settings import Durability, Settings, check_outlives_driver, read_settings, within_memory
 from tidegate.runtime.epochs.trigger import EpochTrigger
@@ -65,7 +66,7 @@ from tidegate.runtime.sources.source_checks import check_sources
 from tidegate.runtime.sources.source_notes import check_claimed
 from tidegate.savepoint.compatibility import JobNow, VerdictKind
 from tidegate.savepoint.renames import DeclaredNames
-from tidegate.savepoint.restore_compatibility import shown
+from tidegate.savepoint.restore_compatibility import check_names, shown
 from tidegate.savepoint.snapshot import location
 from tidegate.storage import RoutedStorage, Storage, open_storage, probe
 from tidegate.storage.open import is_object_store
@@ -74,26 +75,31 @@ from tidegate.storage.probe import check_credentials
 log = logging.getLogger("tidegate")
 
 
-def run_job(
-    graph: Graph, *, spark: SparkSession | None = None, trigger: str | None = None, drain: bool = False,
-    listeners: Sequence[JobListener] = (), **choices: Any,
-) -> EpochReport | None:  # fmt: skip
-    """Run a job to its end: a streaming job until it is stopped or fails, a bounded one until its sources are read."""
-    _speak(choices)
-    if all(source.bounded for source in graph.sources):
-        session = spark or _session_of(graph)
-        settings, durability = _settings(session, choices, bounded=True)
+def run_job(graph: Graph, options: RunOptions, spark: object | None = None) -> EpochReport | None:
+    """Run a job to its end: a streaming job until it is stopped or fails, a bounded one until its sources are read.
+
+    Without `spark`, the session of its sources is used.
+    """
+    _configure_logging(options)
+    if _is_batch(graph):
+        session = _session_of(graph, spark)
+        settings, durability = _settings(session, options, bounded=True)
         if durability is not None:
             raise PreconditionFailed(
                 "A job on batch DataFrames runs once, to the end, and takes no checkpoints: Spark repeats tasks that "
                 "fail. Run it without checkpoint=, or read its sources as streams (spark.readStream) with "
                 "trigger='available-now'."
             )
-        return run_bounded(graph, session, settings, listeners)
-    run = start_job(graph, spark=spark, trigger=trigger, drain=drain, listeners=listeners, **choices)
+        return run_bounded(graph, session, settings, options.listeners)
+    run = start_job(graph, options, spark)
     with Ending(run, duration_ms(STOP_WITHIN) / 1000, second_sigint=signal.default_int_handler).listening():
         run.await_termination()
     return None
+
+
+def _is_batch(graph: Graph) -> bool:
+    """Whether the job ends by itself: all its sources are batch DataFrames."""
+    return all(source.bounded for source in graph.sources)
 
 
 def run_bounded(
@@ -104,7 +110,7 @@ def run_bounded(
     with _events(graph.job, [*listeners, *_reporters(graph, settings)]) as events:
         # Created before the rows: a committer checks its target, and may have to create it.
         committers = Committers(graph, None)
-        committers.check_targets(is_first=True)
+        committers.check_targets(is_first=True, can_wait=False)
         runner = EpochRunner(spark, graph, settings, Identity.ephemeral())
         events.status("RUNNING")
         try:
@@ -134,10 +140,7 @@ def _events(job: str, listeners: Sequence[JobListener]) -> Iterator[JobEvents]:
             raise
 
 
-def start_job(
-    graph: Graph, *, spark: SparkSession | None = None, trigger: str | None = None, drain: bool = False,
-    listeners: Sequence[JobListener] = (), restart: bool = False, **choices: Any,
-) -> JobRun:  # fmt: skip
+def start_job(graph: Graph, options: RunOptions, spark: object | None = None) -> JobRun:
     """Start a job on streaming DataFrames and return immediately.
 
     Claims the job, checks that its latest checkpoint is compatible, and starts the query. Raises before any
@@ -146,18 +149,24 @@ def start_job(
     It waits from the first question to Spark on, because PySpark's handler asks Spark to cancel jobs over the connection
     that it interrupted, and then both read the other's answer.
     """
+    if _is_batch(graph):
+        raise PreconditionFailed(
+            "start() follows streams, and all sources of this job are batch DataFrames. Call run(), which reads them once, to "
+            "the end, and takes no checkpoints; or read them as streams (spark.readStream)."
+        )
     with interrupts_wait() as interrupt:
-        _speak(choices)
-        session = spark or _session_of(graph)
+        _configure_logging(options)
+        session = _session_of(graph, spark)
         check_session(session.conf.get, session.version, session.conf.isModifiable)
-        settings, durability = _settings(session, choices)
+        settings, durability = _settings(session, options)
         check_sources(graph.sources, durable=durability is not None)
-        chosen = EpochTrigger.parse(trigger, drain)
+        trigger = EpochTrigger.parse(options.trigger, options.drain)
+        # With `force`, the run of this process is treated like one elsewhere: the claim takes the job over from it.
         if durability is None or not durability.force:
-            RUNS_HERE.make_way(graph.job, restart=restart)
+            RUNS_HERE.make_way(graph.job, restart=options.restart)
         interrupt.check()
         try:
-            run = _start(session, graph, settings, durability, chosen, listeners, interrupt)
+            run = _start(session, graph, settings, durability, trigger, options.listeners, interrupt)
         except EpochFailed:
             interrupt.check()  # The start was not tried again because of it.
             raise
@@ -169,13 +178,18 @@ def start_job(
 
 
 def _start(
-    session: SparkSession, graph: Graph, settings: Settings, durability: Durability | None, chosen: EpochTrigger,
-    listeners: Sequence[JobListener], interrupt: Interrupt,
-) -> JobRun:  # fmt: skip
+    session: SparkSession,
+    graph: Graph,
+    settings: Settings,
+    durability: Durability | None,
+    trigger: EpochTrigger,
+    listeners: Sequence[JobListener],
+    interrupt: Interrupt,
+) -> JobRun:
     reporters = _reporters(graph, settings)
     with _events(graph.job, [*listeners, *reporters]) as events:
         stop = StopRequest(interrupted=lambda: interrupt.has_come)
-        launch = _Launch(spark=session, graph=graph, settings=settings, trigger=chosen, events=events, stop=stop)
+        launch = _Launch(spark=session, graph=graph, settings=settings, trigger=trigger, events=events, stop=stop)
         run = launch.ephemeral() if durability is None else launch.durable(durability)
         for reporter in reporters:
             reporter.watch(run.samples)
@@ -192,10 +206,18 @@ class _Launch:
     """The start of one run."""
 
     def __init__(
-        self, spark: SparkSession, graph: Graph, settings: Settings, trigger: EpochTrigger, events: JobEvents,
+        self,
+        spark: SparkSession,
+        graph: Graph,
+        settings: Settings,
+        trigger: EpochTrigger,
+        events: JobEvents,
         stop: StopRequest | None = None,
-    ) -> None:  # fmt: skip
-        self._spark, self._graph, self._settings, self._trigger = spark, graph, settings, trigger
+    ) -> None:
+        self._spark = spark
+        self._graph = graph
+        self._settings = settings
+        self._trigger = trigger
         self._events = events
         self._stop = stop or StopRequest()
         self._progress = Progress(graph.job)
@@ -239,7 +261,7 @@ class _Launch:
             job = self._job(chosen, committers, runner, described, loop)
             if lost is not None:
                 job.lost_driver = self._tell_of(lost, before)
-            return self._follow(job, _origin(before))
+            return self._follow(job, _origin(before, chosen.recovery.path))
         except BaseException:
             if loop is None:
                 owned.stop()
@@ -255,9 +277,13 @@ class _Launch:
         return line
 
     def _job(
-        self, chosen: Durability | None, committers: Committers, runner: EpochRunner, described: JobDescription,
+        self,
+        chosen: Durability | None,
+        committers: Committers,
+        runner: EpochRunner,
+        described: JobDescription,
         loop: CheckpointLoop | None,
-    ) -> RunningJob:  # fmt: skip
+    ) -> RunningJob:
         return RunningJob(
             spark=self._spark,
             graph=self._graph,
@@ -348,6 +374,8 @@ class _Launch:
         sources = tuple(source.uid for source in graph.sources)
         now = JobNow(operators, sources, renames=recovery.renamed_fields, drops=recovery.dropped_states)
         allow = recovery.allow_non_restored_state
+        # First: with a name that is misspelt, the verdicts would be on what the user did not mean.
+        check_names(snapshot, now)
         _, fitted = plan_return(snapshot, now, p, self._settings.max_parallelism, allow)
         check_claimed(snapshot, sources, allow)
         for verdict in fitted.compatibility.verdicts:
@@ -404,8 +432,10 @@ def accept_output(foreign: Mapping[Uid, Sequence[EpochId]], accepts: bool) -> tu
             raise ForeignOutput(sink, epochs)
         log.warning(
             "the target of sink %s has output up to epoch %s that the job's checkpoint directory does not know; the job "
-            "continues after it", sink, max(epochs),
-        )  # fmt: skip
+            "continues after it",
+            sink,
+            max(epochs),
+        )
     return tuple(epoch for epochs in foreign.values() for epoch in epochs)
 
 
@@ -429,33 +459,34 @@ def _identity(owned: Ownership, chosen: Durability) -> Identity:
     )
 
 
-def _origin(snapshot: CheckpointMetadata | None) -> str:
+def _origin(snapshot: CheckpointMetadata | None, given: str | None) -> str:
     """Describe where the run starts. The caller reads `snapshot` before it starts: the first checkpoint may complete at once."""
     if snapshot is None:
-        return "without a checkpoint"
+        return "from the beginning"
+    if given is not None:
+        return f"restored from {given}, a {snapshot.kind} of job {snapshot.job!r}"
     if snapshot.kind is SnapshotKind.SAVEPOINT:
         return f"restored from a savepoint of job {snapshot.job!r}"
     return f"restored from checkpoint {snapshot.checkpoint_id}"
 
 
-def _speak(choices: Mapping[str, Any]) -> None:
+def _configure_logging(options: RunOptions) -> None:
     """Set up logging first: reading the other options may already log something."""
-    found = (choices.get("options") or {}).get(LOG_FORMAT.key, shared_options().get(LOG_FORMAT.key))
+    found = options.options.get(LOG_FORMAT.key, shared_options().get(LOG_FORMAT.key))
     try:
         speak(format=None if found is None else LOG_FORMAT.parse(str(found)))
     except ValueError:
         speak()  # `read_settings` refuses it, together with everything else that is wrong.
 
 
-def _session_of(graph: Graph) -> SparkSession:
-    session: SparkSession = graph.sources[0].frame.sparkSession
-    return session
+def _session_of(graph: Graph, given: object | None) -> SparkSession:
+    """Return the session that the user gave, or that of the sources."""
+    # A cast: `api` declares the parameter without importing pyspark.
+    return cast(SparkSession, given or graph.sources[0].frame.sparkSession)
 
 
-def _settings(
-    spark: SparkSession, choices: Mapping[str, Any], bounded: bool = False
-) -> tuple[Settings, Durability | None]:
-    settings, durability = read_settings(_cores(spark), bounded=bounded, **choices)
+def _settings(spark: SparkSession, options: RunOptions, bounded: bool = False) -> tuple[Settings, Durability | None]:
+    settings, durability = read_settings(_cores(spark), options, bounded=bounded)
     if durability is not None and durability.checkpoints.dir is not None:
         check_outlives_driver(durability.checkpoints.dir, spark.conf.get)
     return within_memory(settings, spark.conf.get), durability

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from tidegate.checkpoint.effects import perform
-from tidegate.checkpoint.entry import Entry
+from tidegate.checkpoint.job_log.entry import Entry
+from tidegate.checkpoint.job_log.log import newest
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.checkpoint.log import newest
 from tidegate.core.clock import SYSTEM_CLOCK
 from tidegate.core.errors import TidegateError
 from tidegate.core.processes import has_died

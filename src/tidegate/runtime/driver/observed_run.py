@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tidegate.checkpoint.release_plan import WaitingOutput
-from tidegate.checkpoint.statistics import CheckpointStatistics
+from tidegate.checkpoint.coordination.statistics import CheckpointStatistics
+from tidegate.checkpoint.output.release_plan import WaitingOutput
 from tidegate.core.ids import TaskId
 from tidegate.runtime.driver.notebook import NotebookCell
 from tidegate.runtime.driver.running_job import RunningJob

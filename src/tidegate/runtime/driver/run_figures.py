@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.checkpoint.sink_commits import SinkCommits
+from tidegate.checkpoint.output.sink_commits import SinkCommits
 from tidegate.runtime.driver.running_job import RunningJob
 from tidegate.runtime.driver.supervisor import Supervisor
 from tidegate.runtime.sources.pending_rows import pending_rows

@@ -12,14 +12,13 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from tidegate.checkpoint.entry import Entry
-from tidegate.checkpoint.release_plan import WaitingOutput
+from tidegate.checkpoint.job_log.entry import Entry
+from tidegate.checkpoint.output.release_plan import WaitingOutput
 from tidegate.config.choices import CheckpointingMode, JobEnd
 from tidegate.core.errors import EpochFailed
 from tidegate.core.faults import reach
 from tidegate.core.ids import EpochId
 from tidegate.graph.model import Graph
-from tidegate.runtime.checkpoints.checkpoint_work import pause_ms
 from tidegate.runtime.checkpoints.committers import Committers
 from tidegate.runtime.checkpoints.epoch_snapshot import EpochSnapshot
 from tidegate.runtime.checkpoints.loop import CheckpointLoop
@@ -79,6 +78,10 @@ class RunningJob:
     @property
     def name(self) -> str:
         return self.graph.job
+
+    @property
+    def tolerates_failed_checkpoints(self) -> bool:
+        return self.durability is not None and self.durability.checkpoints.tolerable_failures > 0
 
     @property
     def timeout_s(self) -> float:
@@ -238,7 +241,7 @@ class Epochs:
         """Before an epoch that is probably slow: give the checkpoint in progress, if there is one, a moment to complete, and an
         empty epoch for its uploads. Then the slow epoch is told of the next one, and its tasks store what they seal at once."""
         uploads = loop.uploads
-        latest = time.monotonic() + pause_ms(uploads.upload_ms, self._last_ms) / 1000
+        latest = time.monotonic() + loop.timing.pause_ms(self._last_ms) / 1000
         helped = False
         while not uploads.announcements.is_decided and time.monotonic() < latest:
             loop.check()

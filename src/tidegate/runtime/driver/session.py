@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from tidegate.core.errors import PreconditionFailed
 from tidegate.core.java import JAVA_NEEDED, java_problem
 from tidegate.runtime.driver.interrupts import children_ignore_sigterm
+from tidegate.runtime.epochs import worker_daemon
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +80,14 @@ def _size(text: str) -> int | None:
 def session(name: str, *, master: str | None = None, config: Mapping[str, str] | None = None) -> SparkSession:
     """Return a SparkSession for tidegate: `spark = tg.session("orders")`.
 
-    If `spark-submit` or the environment names a master, that is used; otherwise all cores of this machine. A session that
-    is already running is returned as it is if it has the required settings, and refused with what to change if not; tidegate
-    neither changes nor stops it. `config` adds to tidegate's required settings, and may not contradict them.
+    A session that is already running is returned as it is if it has the required settings, and refused with what to change
+    if not; tidegate neither changes nor stops it.
+
+    Args:
+        name: The name of the application in Spark's UI.
+        master: The master to use. By default, that of `spark-submit` or the environment; without one, all cores of this
+            machine.
+        config: Settings of Spark. They add to those that tidegate requires, and may not contradict them.
     """
     running = SparkSession.getActiveSession()
     if running is not None:
@@ -96,6 +102,7 @@ def session(name: str, *, master: str | None = None, config: Mapping[str, str] |
     if master is not None:
         builder = builder.master(master)
     settings = {
+        **local_workers(master, config or {}, os.environ),
         "spark.locality.wait": "10s",
         "spark.ui.showConsoleProgress": "false",
         # Spark's own warnings would drown the lines of the job. For Spark's: config={"spark.log.level": "INFO"}. See quiet_java.
@@ -111,12 +118,25 @@ def session(name: str, *, master: str | None = None, config: Mapping[str, str] |
         with children_ignore_sigterm():
             spark = builder.getOrCreate()
     except PySparkRuntimeError as error:
-        problem = java_problem() if error.getCondition() == "JAVA_GATEWAY_EXITED" else None
-        if problem is None:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
+        problem = java_problem() or "Java ended before Spark was ready; the lines above are what it said."
         raise PreconditionFailed(f"Spark cannot start. {problem} {JAVA_NEEDED}") from None
     check_session(spark.conf.get, spark.version, spark.conf.isModifiable)
     return spark
+
+
+def local_workers(master: str | None, config: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the setting with which Python workers on this machine start with everything loaded.
+
+    Nothing for a cluster, or for another Python than this one: the daemon imports tidegate before Spark has sent any files, so
+    only the user knows whether it is installed there.
+    """
+    if master is None or not master.startswith("local"):
+        return {}
+    if environment.get("PYSPARK_PYTHON") != sys.executable or "spark.pyspark.python" in config:
+        return {}
+    return {worker_daemon.SETTING: worker_daemon.MODULE}
 
 
 JAVA_OPTIONS = "spark.driver.defaultJavaOptions"

@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from tidegate.checkpoint.log import ClaimLost
+from tidegate.checkpoint.job_log.log import ClaimLost
 from tidegate.config.choices import JobEnd
 from tidegate.core.errors import (
     EpochFailed,

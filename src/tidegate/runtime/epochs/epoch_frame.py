@@ -14,12 +14,12 @@ from pyspark.sql import functions as F
 from tidegate.core.times import MIN_WATERMARK
 from tidegate.graph.levels import Edge
 from tidegate.graph.model import Source
-from tidegate.graph.schema import DataType
 from tidegate.runtime.exchange.channel import PACKED_TYPES
 from tidegate.runtime.exchange.sql_rows import flat_name, is_flat, struct_name
 from tidegate.runtime.exchange.task_parts import PackedAssignment
 from tidegate.runtime.placement.anchor import Anchor
-from tidegate.state.key_groups import key_group_sql, slot_sql
+from tidegate.schema.schema import DataType
+from tidegate.state.keys.key_groups import key_group_sql, slot_sql
 
 LAST = "ctl binary"
 _PACKED_DDL = ", ".join(f"{name} {type_}" for name, type_ in PACKED_TYPES.items())

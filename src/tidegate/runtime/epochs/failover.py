@@ -11,7 +11,7 @@ from tidegate.core.errors import UserCodeError
 from tidegate.core.ids import HostId, Slot, TaskId
 from tidegate.runtime.epochs.check import Broken, Damaged, Missed, Unrestorable
 from tidegate.runtime.exchange.messages import TaskAck
-from tidegate.runtime.exchange.user_code import UserErrorReport
+from tidegate.runtime.exchange.user_code import SinkWriteFailed, UserErrorReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def decide(cause: Cause, homes: Mapping[TaskId, HostId], tries: int, max_tries: 
 
 def after_user_error(
     now: Sequence[UserErrorReport], before: Sequence[UserErrorReport] | None
-) -> Repeat | UserCodeError:
+) -> Repeat | UserCodeError | SinkWriteFailed:
     """Decide what to do about functions that raised in an epoch; `before` is what raised in the previous try. Return the
     error to raise, or one more try if that may help: a programming mistake would only recur.
     """

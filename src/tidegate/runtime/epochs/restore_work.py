@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tidegate.checkpoint.version_restore import RestoreOrder
+from tidegate.checkpoint.task.version_restore import RestoreOrder
 from tidegate.core.ids import HostId, Slot, TaskId
 from tidegate.runtime.exchange.assignment import CheckpointWork
 from tidegate.state.version import VersionRef

@@ -17,11 +17,11 @@ from typing import NoReturn
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 
-from tidegate.checkpoint.operators import declared
-from tidegate.checkpoint.version_restore import RestoreOrder
+from tidegate.checkpoint.metadata.operators import declared
+from tidegate.checkpoint.task.version_restore import RestoreOrder
 from tidegate.connectors.kafka.errors import RecordUnreadable, RowUnwritable
 from tidegate.core.clock import SYSTEM_CLOCK
-from tidegate.core.errors import EpochFailed, RestoreError, StateError, UserCodeError
+from tidegate.core.errors import EpochFailed, RestoreError, StateError
 from tidegate.core.faults import reach
 from tidegate.core.history import History
 from tidegate.core.ids import EpochId, HostId, Lineage, Slot, TaskId, Term, Uid
@@ -235,7 +235,7 @@ class EpochRunner:
         became visible, and the same rows are available.
         """
         action = failover.after_user_error(failed.reports, None if before is None else before.reports)
-        if isinstance(action, UserCodeError):
+        if not isinstance(action, Repeat):
             raise action
         self.counters = failover.count(self.counters, action)
         log.warning("epoch %s discarded and repeated: %s", epoch, action.reason)

@@ -32,6 +32,7 @@ from tidegate.config.restart_strategy import NoRestart, RestartStrategy
 from tidegate.config.user import is_own_backend
 from tidegate.core.measuring import MEASURING, Measuring
 from tidegate.graph.parallelism import default_max_parallelism
+from tidegate.runtime.epochs.run_options import RunOptions
 from tidegate.runtime.exchange.assignment import Archive
 from tidegate.state.backends import DEFAULT, OLDER_TYPE_KEY, TYPE_KEY, WITH_CHANGELOG, backend_named
 from tidegate.storage.open import complete_options, complete_url, takes_option
@@ -120,22 +121,22 @@ _STORE_KEYS = {
 """Flink's keys for its S3 file system, and tidegate's for HDFS → the names that `open_storage` takes."""
 
 
-def read_settings(  # noqa: PLR0913 one parameter for each choice
-    cores: int, *, parallelism: int | None, max_parallelism: int | None, state_backend: str | None = None,
-    checkpoint: Checkpointing | str | None = None, options: Mapping[str, Any] | None = None, fresh: bool = False,
-    force: bool = False, bounded: bool = False, warns: bool = True,
-) -> tuple[Settings, Durability | None]:  # fmt: skip
-    """Read all settings. Raises `OptionError` with every problem. The second result is None for a job without checkpoints.
-    `warns`: log what deserves a look.
+def read_settings(
+    cores: int, chosen: RunOptions, *, bounded: bool = False, warns: bool = True
+) -> tuple[Settings, Durability | None]:
+    """Read all settings: the choices for a run, and under them the options for all jobs. Raises `OptionError` with every
+    problem. The second result is None for a job without checkpoints.
 
+    `cores` are those of the Spark session, from which the parallelism is derived. `warns`: log what deserves a look.
     A bounded job takes no checkpoints, so it ignores their directory and interval in the file for all jobs.
     """
-    given = dict(options or {})
+    given = dict(chosen.options)
     tuning = {key: _tuned(key, given.pop(key)) for key in list(given) if key in _TUNING}
+    checkpoint = chosen.checkpoint
     if isinstance(checkpoint, str):
         checkpoint = Checkpointing(dir=checkpoint)
     if checkpoint is not None:
-        given = _with_checkpointing(given, checkpoint, command_line=isinstance(options, CommandLineOptions))
+        given = _with_checkpointing(given, checkpoint, command_line=isinstance(chosen.options, CommandLineOptions))
     shared = _shared(bounded)
     store, shared_store = _taken_store(given), _taken_store(shared)
     own_backend = _taken_backend(given, shared)
@@ -143,7 +144,7 @@ def read_settings(  # noqa: PLR0913 one parameter for each choice
     for note in read.notes if warns else ():
         log.warning("option %s", note)
     config = CheckpointConfig.of(read)
-    backend = state_backend or own_backend or (str(config.backend) if TYPE_KEY in read.values else DEFAULT)
+    backend = chosen.state_backend or own_backend or (str(config.backend) if TYPE_KEY in read.values else DEFAULT)
     _check_backend(backend, read.handed_on)
     if config.dir is not None and config.interval_ms is None:
         raise OptionError(
@@ -160,15 +161,15 @@ def read_settings(  # noqa: PLR0913 one parameter for each choice
                 "-Dexecution.checkpointing.interval='10 s'.",
             )
         )
-    p = parallelism or 2 * cores
+    p = chosen.parallelism or 2 * cores
     key_groups = read[MAX_PARALLELISM]
     settings = Settings(
         parallelism=p,
-        max_parallelism=max_parallelism or (key_groups if key_groups > 0 else default_max_parallelism(p)),
+        max_parallelism=chosen.max_parallelism or (key_groups if key_groups > 0 else default_max_parallelism(p)),
         state_backend=backend,
         backend_options=dict(read.handed_on),
         changelog=config.changelog and config.dir is not None,
-        effective=effective(read, options or {}, given, shared),
+        effective=effective(read, chosen.options, given, shared),
         metric_naming=read[NAMING],
         reporting=ReportingConfig.of(read),
         measuring=read_measuring(read),
@@ -189,8 +190,8 @@ def read_settings(  # noqa: PLR0913 one parameter for each choice
         checkpoints=config,
         recovery=RecoveryConfig.of(read),
         restart=strategy or NoRestart(),
-        fresh=fresh,
-        force=force,
+        fresh=chosen.fresh,
+        force=chosen.force,
     )
 
 

@@ -35,8 +35,9 @@ class EpochTrigger:
     """At that end, let all event time pass: no run follows."""
 
     @classmethod
-    def parse(cls, given: Any, drain: bool = False) -> EpochTrigger:
-        found = cls._parse(given)
+    def parse(cls, given: Any, drain: bool = False, name: str = "trigger") -> EpochTrigger:
+        """`name`: what the user calls the trigger, an argument or a flag. Raises GraphError."""
+        found = cls._parse(given, name)
         if not drain:
             return found
         if not found.available_now:
@@ -48,14 +49,14 @@ class EpochTrigger:
         return replace(found, drain=True)
 
     @classmethod
-    def _parse(cls, given: Any) -> EpochTrigger:
+    def _parse(cls, given: Any, name: str) -> EpochTrigger:
         match given:
             case None:
                 return cls()
             case "available-now" | "availableNow":
                 return cls(available_now=True)
             case interval:
-                return cls(interval_s=_interval_ms(interval) / 1000)
+                return cls(interval_s=_interval_ms(interval, name) / 1000)
 
     def start(self, spark: SparkSession, writer: DataStreamWriter) -> StreamingQuery:
         if self.available_now:
@@ -79,8 +80,11 @@ class EpochTrigger:
                 spark.conf.set(_POLLING_DELAY, before)
 
 
-def _interval_ms(given: Any) -> int:
+def _interval_ms(given: Any, name: str) -> int:
     try:
         return duration_ms(given)
     except ValueError as error:
-        raise GraphError(f"trigger={error}, or 'available-now'.") from None
+        raise GraphError(
+            f"{name}={error}, or 'available-now', which reads the rows that exist now and ends. Without a trigger, epochs start "
+            "as often as possible."
+        ) from None

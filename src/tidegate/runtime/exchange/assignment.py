@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidegate.checkpoint.version_restore import RestoreOrder
-from tidegate.checkpoint.version_upload import EarlyUpload, UploadOrder
+from tidegate.checkpoint.task.version_restore import RestoreOrder
+from tidegate.checkpoint.task.version_upload import EarlyUpload, UploadOrder
 from tidegate.connectors.sink import Committable
-from tidegate.core.errors import GraphError
+from tidegate.core.errors import ALL_FUNCTIONS
 from tidegate.core.history import History
 from tidegate.core.ids import EpochId, HostId, Lineage, Slot, TaskId, Term, Uid
 from tidegate.core.measuring import MEASURING, Measuring
@@ -153,7 +153,7 @@ class TaskAssignment:
         try:
             program = pickle.loads(self.program)
         except (ImportError, AttributeError) as error:
-            raise FunctionFailed("(all)", _not_importable(error)) from error
+            raise FunctionFailed(ALL_FUNCTIONS, _not_importable(error)) from error
         assert isinstance(program, LevelProgram)
         return program
 
@@ -161,8 +161,8 @@ class TaskAssignment:
 def _not_importable(error: Exception) -> Exception:
     if isinstance(error, ModuleNotFoundError):
         # What to do about it is the same as for an import inside a function (`user_code`).
-        return GraphError(f"the functions of the job cannot be loaded on an executor: {error}.")
-    return GraphError(
+        return ImportError(f"the functions of the job cannot be loaded on an executor: {error}.")
+    return ImportError(
         f"the functions of the job cannot be loaded on an executor: {error}. Modules that are not sent with them "
         "must be importable there: install them, or add them with spark.submit.pyFiles or spark.addArtifact(…, "
         "pyfile=True)."

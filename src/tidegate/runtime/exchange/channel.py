@@ -19,10 +19,10 @@ import pyarrow as pa
 
 from tidegate.core.ids import Slot
 from tidegate.graph.levels import Edge
-from tidegate.graph.output_columns import batch_from_rows
 from tidegate.runtime.exchange.edge_rows import EdgeRows
-from tidegate.state.key_groups import key_groups, slots_of
-from tidegate.state.murmur3 import hash_columns
+from tidegate.schema.output_columns import batch_from_rows
+from tidegate.state.keys.key_groups import key_groups, slots_of
+from tidegate.state.keys.murmur3 import hash_columns
 
 PACKED = pa.schema(
     [

@@ -19,7 +19,7 @@ from typing import Protocol
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.core.ids import EpochId, Lineage
 from tidegate.runtime.exchange.assignment import Archive
-from tidegate.state.local_root import LocalRoot
+from tidegate.state.disk.local_root import LocalRoot
 from tidegate.storage import Storage, open_storage, unique_name
 
 _NAME = ".progress"

@@ -21,8 +21,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar, overload
 
-from tidegate.checkpoint.version_restore import RestoreOrder
-from tidegate.checkpoint.version_upload import Stored, UploadOrder
+from tidegate.checkpoint.task.version_restore import RestoreOrder
+from tidegate.checkpoint.task.version_upload import Stored, UploadOrder
 from tidegate.core.errors import ProtocolViolation, StorageError
 from tidegate.core.ids import EpochId, HostId, Slot, TaskId
 from tidegate.runtime.exchange.assignment import HostUploads, PublishOrder, TaskAssignment

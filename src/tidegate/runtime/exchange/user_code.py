@@ -1,4 +1,4 @@
-"""Errors of user functions: recorded in the task where they happen, reported in the driver where they can be read.
+"""Errors of user functions and of sinks: recorded in the task where they happen, reported in the driver where they can be read.
 
 A task reports such an error in its acknowledgement, like a miss, so Spark does not retry the task three more times. Only a
 program that cannot be unpickled has no acknowledgement; its report is sent in the text of Spark's error.
@@ -16,6 +16,8 @@ from typing import Any
 import msgspec
 
 from tidegate.core.errors import (
+    ALL_FUNCTIONS,
+    ConnectorError,
     GraphError,
     StateUnbound,
     TidegateError,
@@ -23,6 +25,7 @@ from tidegate.core.errors import (
     WrongValue,
 )
 from tidegate.core.installed import LIBRARIES, TIDEGATE
+from tidegate.core.nearest import no_column
 
 _OPEN, _CLOSE = "<<tidegate-user-error ", " tidegate-user-error>>"
 _MARK = re.compile(re.escape(_OPEN) + r"(.*?)" + re.escape(_CLOSE), re.DOTALL)
@@ -35,9 +38,23 @@ _LONGEST = 500
 _BY_NAME = re.compile(r"""(\w+)\[["'](\w+)["']\]""")
 """A row that is read like a dictionary, in a line of the user's program."""
 _NO_MODULE = re.compile(
-    r"(?:ModuleNotFoundError|GraphError: the functions of the job cannot be loaded on an executor): No module named '([^'.]+)"
+    r"(?:ModuleNotFoundError|ImportError): (?:the functions of the job cannot be loaded on an executor: )?No module named "
+    r"'([^']+)'"
 )
 """In a function, or in a module that is imported when the functions are loaded."""
+
+
+class SinkWriteFailed(ConnectorError):
+    """A sink could not write in a task. Nothing of the epoch was published."""
+
+    code = "SINK_WRITE"
+    retryable = True
+
+    def __init__(self, sink: str, target: str, message: str, details: str, *, fatal: bool) -> None:
+        self.sink = sink
+        self.fatal = fatal
+        """Whether the sink would fail again after every restart."""
+        super().__init__(f"Sink {sink!r} cannot write {target}: {message}\n{details}")
 
 
 class TracebackLine(msgspec.Struct, frozen=True, array_like=True):
@@ -80,6 +97,10 @@ class UserErrorReport(msgspec.Struct, frozen=True, array_like=True):
     frames: tuple[TracebackLine, ...]
     row: str | None
     key: str | None
+    target: str = ""
+    """Of a sink: what it writes to. Then `operator` is its uid."""
+    columns: tuple[str, ...] = ()
+    """Of the row."""
 
     @property
     def same_row(self) -> tuple[object, ...]:
@@ -87,9 +108,11 @@ class UserErrorReport(msgspec.Struct, frozen=True, array_like=True):
         line = None if not self.frames else (self.frames[-1].file, self.frames[-1].line)
         return self.operator, self.error.partition(":")[0], line, self.row, self.key
 
-    def told(self, comes_back: bool = False) -> UserCodeError:
+    def told(self, comes_back: bool = False) -> UserCodeError | SinkWriteFailed:
         """Return the error that the driver raises. `comes_back`: the same row failed in the same way when it was retried."""
-        own = [frame for frame in self.frames if not frame.file.startswith(LIBRARIES)] or list(self.frames)
+        own = [frame for frame in self.frames if not frame.file.startswith(LIBRARIES)]
+        if not own and not self.target:
+            own = list(self.frames)
         lines = []
         if self.row is not None:
             lines.append(f"  row:  {self.row}" + ("" if self.key is None else f", key {self.key}"))
@@ -105,7 +128,13 @@ class UserErrorReport(msgspec.Struct, frozen=True, array_like=True):
             if quoted:
                 lines += ["", quoted, ""]
         fatal = self.programming or (comes_back and not self.transient)
+        if self.target:
+            lines.append("  " + self._advice_for_sink(fatal))
+            return SinkWriteFailed(self.operator, self.target, self.error, "\n".join(lines), fatal=fatal)
         lines.append("  " + self._advice(comes_back and fatal))
+        if self.operator == ALL_FUNCTIONS:
+            text = self.error.partition(": ")[2]
+            return UserCodeError(self.operator, text, "\n".join(lines), fatal=fatal)
         return UserCodeError(self.operator, self.error, "\n".join(lines), fatal=fatal)
 
     def _advice(self, comes_back: bool) -> str:
@@ -119,20 +148,52 @@ class UserErrorReport(msgspec.Struct, frozen=True, array_like=True):
             )
         return "This error may be temporary: a job with checkpoints returns to the last one and reads the row again."
 
+    def _advice_for_sink(self, fatal: bool) -> str:
+        if fatal:
+            return (
+                "It would fail again. Correct the sink and start the job again; it continues from its last checkpoint."
+            )
+        return (
+            "A job with checkpoints returns to the last one and writes the rows again, as often as its restart strategy allows. "
+            "Make the target writable."
+        )
+
     def _known_mistake(self) -> str | None:
         """Return what to do about a mistake whose error says little to somebody who makes it for the first time."""
         if missing := _NO_MODULE.match(self.error):
+            package, dot, _ = missing[1].partition(".")
+            if dot:
+                return (
+                    f"The Python that runs the tasks has a package {package!r}, but no module {missing[1]!r} in it. Install the "
+                    "same version there as here, or correct the name"
+                )
             return (
-                f"The Python that runs the tasks has no package {missing[1]!r}. Install it on every executor, or send it with "
-                "the job (--py-files for modules, spark.archives for an environment),"
+                f"The Python that runs the tasks has no package {package!r}. Install it on every executor, or send it with the "
+                "job (spark.submit.pyFiles for modules, spark.archives for an environment),"
             )
         if self.error.startswith("TypeError: tuple indices must be integers") and self.frames:
             found = _BY_NAME.search(self.frames[-1].quoted())
-            row, column = found.groups() if found else ("row", "column")
-            return (
-                f"A row is a tuple with names: write {row}.{column} instead of {row}['{column}']. Correct the program"
-            )
+            if found is None or not self.columns:
+                return "A row is a tuple with names: write row.column instead of row['column']. Correct the program"
+            row, column = found.groups()
+            if column in self.columns:
+                return f"A row is a tuple with names: write {row}.{column} instead of {row}['{column}']. Correct the program"
+            known = no_column(column, self.columns)
+            return f"A row is a tuple with names, as in {row}.{self.columns[0]}. {known} Correct the program"
         return None
+
+
+def frames_of(error: BaseException) -> tuple[TracebackLine, ...]:
+    """Return the lines that were being executed, without ours."""
+    return tuple(
+        TracebackLine(
+            file=found.filename, line=found.lineno or 0, function=found.name, begin=getattr(found, "colno", None),
+            end=getattr(found, "end_colno", None) if getattr(found, "end_lineno", None) == found.lineno else None,
+            text=linecache.getline(found.filename, found.lineno or 0).rstrip("\n"),
+        )
+        for found in traceback.extract_tb(error.__traceback__)[-12:]
+        if not found.filename.startswith(TIDEGATE)
+    )  # fmt: skip
 
 
 def trace_of(error: BaseException) -> str:
@@ -144,9 +205,12 @@ def trace_of(error: BaseException) -> str:
 class FunctionFailed(Exception):
     """A user function raised in a task. Its text survives as part of Spark's own error."""
 
-    def __init__(self, operator: str, error: BaseException, row: Any = None, key: Any = None) -> None:
+    def __init__(self, operator: str, error: BaseException, row: Any = None, key: Any = None, target: str = "") -> None:
+        """`target`: what a sink writes to, whose uid is `operator`."""
         self.operator = operator
-        self.report = _report(operator, error, row, key)
+        if key is None and isinstance(error, WrongValue):
+            key = error.key
+        self.report = _report(operator, error, row, key, target)
         super().__init__(f"{self.report.error}\n{_OPEN}{encoded(self.report)}{_CLOSE}")
 
 
@@ -158,8 +222,8 @@ def decoded(text: str) -> UserErrorReport:
     return msgspec.json.decode(text, type=UserErrorReport)
 
 
-def find(text: str) -> UserCodeError | None:
-    """Return the user's error inside the text of a Spark error, if there is one."""
+def find(text: str) -> UserCodeError | SinkWriteFailed | None:
+    """Return the user's error, or a sink's, inside the text of a Spark error, if there is one."""
     match = _MARK.search(text)
     if match is None:
         return None
@@ -169,17 +233,15 @@ def find(text: str) -> UserCodeError | None:
         return UserCodeError("unknown", match[1][:_LONGEST])
 
 
-def _report(operator: str, error: BaseException, row: Any, key: Any) -> UserErrorReport:
+def _report(operator: str, error: BaseException, row: Any, key: Any, target: str) -> UserErrorReport:
     message = str(error)
-    frames = tuple(
-        TracebackLine(
-            file=found.filename, line=found.lineno or 0, function=found.name, begin=getattr(found, "colno", None),
-            end=getattr(found, "end_colno", None) if getattr(found, "end_lineno", None) == found.lineno else None,
-            text=linecache.getline(found.filename, found.lineno or 0).rstrip("\n"),
-        )
-        for found in traceback.extract_tb(error.__traceback__)[-12:]
-        if not found.filename.startswith(TIDEGATE)
-    )  # fmt: skip
+    frames = frames_of(error)
+    if isinstance(error, WrongValue) and error.writes:
+        # No line of the function was being executed any more. The first of those that write the state stands for them.
+        file, line, function, text = error.writes[0]
+        begin = text.index("self.") if "self." in text else 0
+        frames = (TracebackLine(file=file, line=line, function=function, begin=begin, end=len(text), text=text),)
+        message += "".join(f" Also written in {_short(file)}:{line}." for file, line, _, _ in error.writes[1:4])
     return UserErrorReport(
         operator=operator,
         error=f"{type(error).__name__}: {message}" if message else type(error).__name__,
@@ -188,6 +250,8 @@ def _report(operator: str, error: BaseException, row: Any, key: Any) -> UserErro
         frames=frames,
         row=None if row is None else _shown(row),
         key=None if key is None else _shown(key),
+        target=target,
+        columns=tuple(getattr(row, "_fields", ())),
     )
 
 

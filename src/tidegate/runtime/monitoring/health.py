@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 
-from tidegate.checkpoint.statistics import CheckpointStats, StatisticsReport
+from tidegate.checkpoint.coordination.statistics import CheckpointStats, StatisticsReport
 from tidegate.core.durations import show_ms
 from tidegate.runtime.monitoring.rescale_history import RescaleState
 from tidegate.runtime.monitoring.run_report import DRIVER_LOST, BacklogSample, FailureLine, RunEnd, RunReport, TaskLine
@@ -138,12 +138,26 @@ def _healthy(report: RunReport, now_ms: int) -> Answer:
         case "RESTARTING":
             return _restarting(question, report, last)
         case "RUNNING":
-            started = Answer(
-                question=question, tone=Tone.OK, answer="Healthy", detail="started", at_ms=report.started_ms
-            )
-            return _problem(question, report, now_ms) or started
+            return _problem(question, report, now_ms) or _well(question, report)
     text = _UNDER_WAY.get(report.status, report.status.capitalize())
     return Answer(question=question, tone=Tone.NONE, answer=text, detail="started", at_ms=report.started_ms)
+
+
+def _well(question: str, report: RunReport) -> Answer:
+    if _is_in_first_epoch(report):
+        return Answer(
+            question=question,
+            tone=Tone.NONE,
+            answer="Starting",
+            detail="first epoch began",
+            at_ms=report.running_since_ms,
+        )
+    return Answer(question=question, tone=Tone.OK, answer="Healthy", detail="started", at_ms=report.started_ms)
+
+
+def _is_in_first_epoch(report: RunReport) -> bool:
+    """In it, tasks open their operators and restore their state: until it ends, nothing is known to work."""
+    return not report.epochs and report.running_since_ms is not None
 
 
 def _restarting(question: str, report: RunReport, last: FailureLine | None) -> Answer:
@@ -243,7 +257,7 @@ def _idle(question: str, report: RunReport, now_ms: int) -> Answer | None:
     """Rows that wait, or an epoch that takes long, mean that the job is not idle, however long ago the last rows came."""
     if _pending_rows(report):
         return None
-    if report.running_since_ms is not None and now_ms - report.running_since_ms >= LONG_EPOCH_MS:
+    if _runs_long(report, now_ms):
         return None
     last = next((each for each in reversed(report.epochs) if each.rows_in > 0), None)
     if last is None:
@@ -251,6 +265,10 @@ def _idle(question: str, report: RunReport, now_ms: int) -> Answer | None:
     if now_ms - last.ended_ms < IDLE_MS:
         return None
     return Answer(question=question, tone=Tone.OK, answer="Idle", detail="last rows", at_ms=last.ended_ms)
+
+
+def _runs_long(report: RunReport, now_ms: int) -> bool:
+    return report.running_since_ms is not None and now_ms - report.running_since_ms >= LONG_EPOCH_MS
 
 
 def falls_behind(backlog: Sequence[BacklogSample]) -> bool:
@@ -304,7 +322,8 @@ def _last_checkpoint(report: RunReport, now_ms: int) -> Answer:
         every = "" if config is None or config.interval_ms is None else f"every {show_ms(config.interval_ms)} expected"
         return Answer(question=question, tone=Tone.WARN, answer="", answer_at_ms=at_ms, detail=every)
     detail = f"#{completed.id} took {_span(completed.end_to_end_ms)}"
-    if is_running and report.unprotected_since_ms is None:
+    has_more = _is_in_first_epoch(report) or _runs_long(report, now_ms)
+    if is_running and report.unprotected_since_ms is None and not has_more:
         detail += ", contains every row"
     return Answer(
         question=question, tone=Tone.OK if is_running else Tone.NONE, answer="", answer_at_ms=at_ms, detail=detail

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from tidegate.checkpoint.statistics import CheckpointStats
+from tidegate.checkpoint.coordination.statistics import CheckpointStats
 from tidegate.core.clock import SYSTEM_CLOCK, Clock, Instant
 from tidegate.core.ids import Slot, TaskId
 from tidegate.core.log_setup import LogContext

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
-from tidegate.checkpoint.statistics import StatisticsReport
+from tidegate.checkpoint.coordination.statistics import StatisticsReport
 from tidegate.core.durations import show_ms
 from tidegate.core.redaction import redacted
 from tidegate.runtime.monitoring.health import Tone, answers, end_text

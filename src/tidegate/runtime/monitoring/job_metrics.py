@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from heapq import nsmallest
 from typing import Protocol
 
-from tidegate.checkpoint.release_plan import WaitingOutput
-from tidegate.checkpoint.sink_commits import SinkCommits
-from tidegate.checkpoint.statistics import CheckpointStatistics
+from tidegate.checkpoint.coordination.statistics import CheckpointStatistics
+from tidegate.checkpoint.output.release_plan import WaitingOutput
+from tidegate.checkpoint.output.sink_commits import SinkCommits
 from tidegate.core.clock import SYSTEM_CLOCK, Clock
 from tidegate.core.ids import Slot, TaskId, Uid
 from tidegate.core.redaction import redacted

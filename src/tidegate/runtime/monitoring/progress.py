@@ -6,7 +6,7 @@ import sys
 import time
 from typing import TextIO
 
-from tidegate.checkpoint.statistics import CheckpointStatistics, CheckpointStats
+from tidegate.checkpoint.coordination.statistics import CheckpointStatistics, CheckpointStats
 from tidegate.core.clock import SYSTEM_CLOCK, WallMs
 from tidegate.core.durations import show_ms
 from tidegate.runtime.epochs.reports import EpochReport

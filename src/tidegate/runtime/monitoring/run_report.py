@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
-from tidegate.checkpoint.statistics import StatisticsReport
+from tidegate.checkpoint.coordination.statistics import StatisticsReport
 from tidegate.config.checkpoint_config import CheckpointConfig
 from tidegate.config.effective import EffectiveOption
 from tidegate.core.ids import Lineage, Term

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from tidegate.checkpoint.release_plan import WaitingOutput
-from tidegate.checkpoint.sink_commits import SinkCommits
+from tidegate.checkpoint.output.release_plan import WaitingOutput
+from tidegate.checkpoint.output.sink_commits import SinkCommits
 from tidegate.core.ids import Uid
 from tidegate.metrics import catalog
 from tidegate.metrics.metric import Sample

@@ -10,7 +10,7 @@ from tidegate.metrics.metric import Kind
 from tidegate.metrics.native import NATIVE
 from tidegate.runtime.exchange.messages import StateAccess, TaskAck
 from tidegate.runtime.monitoring.run_report import StateSizeLine, TaskLine
-from tidegate.state.state_sizes import scaled
+from tidegate.state.disk.state_sizes import scaled
 
 
 class TaskFigures:

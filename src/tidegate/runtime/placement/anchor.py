@@ -24,10 +24,10 @@ from tidegate.core.ids import EpochId, HostId, Lineage, TaskId
 from tidegate.runtime.exchange.progress_marks import MarkPlace
 from tidegate.runtime.placement.executor_quota import Quotas, ballast, hold_core
 from tidegate.runtime.placement.local_versions import LocalVersions
-from tidegate.state import left_lineages
-from tidegate.state.disk_token import note_start
-from tidegate.state.key_groups import salts
-from tidegate.state.local_root import LocalRoot
+from tidegate.state.disk import left_lineages
+from tidegate.state.disk.disk_token import note_start
+from tidegate.state.disk.local_root import LocalRoot
+from tidegate.state.keys.key_groups import salts
 from tidegate.storage import StorageError
 
 if TYPE_CHECKING:

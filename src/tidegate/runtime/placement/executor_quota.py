@@ -79,7 +79,7 @@ def hold_core(root: Path, host: HostId, quotas: Quotas) -> None:
 
 def _hold(local_dir: str | None, quotas: Quotas) -> Callable[[Iterable[Any]], Iterator[Any]]:
     def hold(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from tidegate.state.local_root import LocalRoot  # noqa: PLC0415 in the worker
+        from tidegate.state.disk.local_root import LocalRoot  # noqa: PLC0415 in the worker
 
         for _ in batches:
             pass

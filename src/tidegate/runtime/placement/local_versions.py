@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from tidegate.checkpoint.version_restore import RestoreOrder
+from tidegate.checkpoint.task.version_restore import RestoreOrder
 from tidegate.core.ids import Lineage, TaskId
-from tidegate.state import left_lineages
-from tidegate.state.local_root import LocalRoot
+from tidegate.state.disk import left_lineages
+from tidegate.state.disk.local_root import LocalRoot
+from tidegate.state.disk.version_directory import version_path
 from tidegate.state.version import VersionId
-from tidegate.state.version_directory import version_path
 
 
 @dataclass(frozen=True, slots=True)

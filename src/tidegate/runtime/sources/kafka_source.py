@@ -64,15 +64,24 @@ def kafka_source(  # noqa: PLR0913 what a user may choose
 ) -> DataFrame:
     """Topics as a streaming DataFrame with the columns of Spark's own Kafka source.
 
-    `starting_offsets` applies to the first start of a job and to topics that are new to it; partitions added to a topic
-    later are read from their beginning. `max_offsets_per_trigger` bounds an epoch; with `target_epoch_duration`, its size
-    adapts to the duration of the last ones. A position that Kafka has already deleted stops the job, unless
-    `fail_on_data_loss` is off. `config` holds settings of librdkafka, such as `security.protocol`.
-
-    With a `value_format`, such as `JsonFormat("customer string, amount double")` or `AvroFormat("http://registry:8081")`,
-    the column `value` is decoded to the type of the schema to read with, usually a struct; a `key_format` does the same for
-    `key`. A record that cannot be decoded stops the job; with `on_decode_error="column"` its value is null, and a column
-    `decode_error` says why.
+    Args:
+        spark: The session that reads.
+        bootstrap_servers: The brokers: `"host:9092"`, or several, separated by commas.
+        topics: A topic, or a list of topics.
+        starting_offsets: `"earliest"`, `"latest"`, or `{topic: {partition: offset}}`, for the first start of a job and for
+            topics that are new to it. Partitions added to a topic later are read from their beginning.
+        max_offsets_per_trigger: The most records of an epoch.
+        target_epoch_duration: How long an epoch should last: its size adapts to the duration of the last ones.
+        include_headers: Add the column `headers`.
+        isolation_level: `"read_committed"`, or `"read_uncommitted"` to read records of open and aborted transactions too.
+        fail_on_data_loss: Whether a position that Kafka has already deleted stops the job.
+        partition_discovery_interval: How often new partitions are looked for.
+        config: Settings of librdkafka, such as `security.protocol`.
+        key_format: Decodes the column `key`, as `value_format` does the value.
+        value_format: Such as `JsonFormat("customer string, amount double")` or `AvroFormat("http://registry:8081")`: the
+            column `value` is decoded to the type of the schema to read with, usually a struct.
+        on_decode_error: `"fail"` stops the job at a record that cannot be decoded. With `"column"`, its value is null, and a
+            column `decode_error` says why.
     """
     names = [topics] if isinstance(topics, str) else list(topics)
     config = config or {}
@@ -87,7 +96,11 @@ def kafka_source(  # noqa: PLR0913 what a user may choose
         raise GraphError(f"isolation_level is 'read_committed' or 'read_uncommitted', not {isolation_level!r}.")
     if max_offsets_per_trigger is not None and max_offsets_per_trigger < 1:
         raise GraphError("max_offsets_per_trigger must be at least 1; omit it to read everything available.")
-    target_ms = None if target_epoch_duration is None else argument_ms("target_epoch_duration", target_epoch_duration)
+    target_ms = (
+        None
+        if target_epoch_duration is None
+        else argument_ms("target_epoch_duration", target_epoch_duration, of="kafka_source")
+    )
     if target_ms is not None and target_ms < 1:
         raise GraphError("target_epoch_duration is how long an epoch should last, such as '5 s'.")
     if taken := sorted(key for key in config if key in _OURS):
@@ -101,7 +114,9 @@ def kafka_source(  # noqa: PLR0913 what a user may choose
         "most_rows": str(max_offsets_per_trigger or ""),
         "target_ms": str(target_ms or ""),
         "fail_on_data_loss": json.dumps(fail_on_data_loss),
-        "discovery_ms": str(argument_ms("partition_discovery_interval", partition_discovery_interval)),
+        "discovery_ms": str(
+            argument_ms("partition_discovery_interval", partition_discovery_interval, of="kafka_source")
+        ),
         _DECODING: replace(decoding, headers=include_headers).to_json(),
         **{f"{_SECRET}{key}": str(value) for key, value in config.items()},
     }

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 import msgspec
 
+from tidegate.checkpoint.effects import Put, Steps, perform
 from tidegate.checkpoint.metadata import CheckpointMetadata, FileList, QueryFile, SourcePosition, StateFile
 from tidegate.checkpoint.metadata.format3 import SEGMENT_OF_NOTE
 from tidegate.core.errors import RestoreError
 from tidegate.core.ids import AttemptId, EpochId, Uid
 from tidegate.runtime.sources.query_directory import SourceNotes
 from tidegate.state.version import VersionId
-from tidegate.storage import FileHandle, Storage, fetch, store, unique_name
+from tidegate.storage import FileHandle, Storage, fetch, unique_name
 from tidegate.storage.handle import checksum_of
 
 _INLINE_BYTES = 16 << 10
@@ -31,10 +33,35 @@ class UnclaimedPositions(RestoreError):
         )
 
 
+Described: TypeAlias = tuple[tuple[SourcePosition, ...], tuple[QueryFile, ...]]
+"""The entries of `_metadata` for the sources."""
+
+
 def store_notes(  # noqa: PLR0913 where it goes, and what it describes
-    storage: Storage, root: str, folder: str, checkpoint_id: int, epoch: EpochId, uids: Sequence[Uid],
-    sources: Sequence[SourceNotes], batch: str, before: CheckpointMetadata | None = None,
-) -> tuple[tuple[SourcePosition, ...], tuple[QueryFile, ...]]:  # fmt: skip
+    storage: Storage,
+    root: str,
+    folder: str,
+    checkpoint_id: int,
+    epoch: EpochId,
+    uids: Sequence[Uid],
+    sources: Sequence[SourceNotes],
+    batch: str,
+    before: CheckpointMetadata | None = None,
+) -> Described:
+    """Run `note_steps` on this storage."""
+    return perform(note_steps(root, folder, checkpoint_id, epoch, uids, sources, batch, before), storage)
+
+
+def note_steps(
+    root: str,
+    folder: str,
+    checkpoint_id: int,
+    epoch: EpochId,
+    uids: Sequence[Uid],
+    sources: Sequence[SourceNotes],
+    batch: str,
+    before: CheckpointMetadata | None = None,
+) -> Steps[Described]:
     """Build the entries of `_metadata` for the sources. Long notes are stored first, in `folder`; names in the
     metadata are relative to `root`.
 
@@ -51,8 +78,12 @@ def store_notes(  # noqa: PLR0913 where it goes, and what it describes
     positions: list[SourcePosition] = []
     query = [QueryFile(_BATCH, batch)]
 
-    def put(content: bytes) -> StateFile:
-        handle = store(storage, f"{folder}/{unique_name()}", content)
+    def put(content: bytes) -> Steps[StateFile]:
+        handle = FileHandle(f"{folder}/{unique_name()}", len(content), checksum_of(content))
+        at = 0
+        for name, size in handle.parts():
+            yield Put(name, content[at : at + size])
+            at += size
         return StateFile(
             name="",
             path=handle.path.removeprefix(f"{root}/"),
@@ -71,7 +102,9 @@ def store_notes(  # noqa: PLR0913 where it goes, and what it describes
                 continue
             kept = reusable_parts(content, reusable.values())
             rest = content[sum(part.size_bytes for part in kept) :]
-            stored += named_parts(name, [*kept, put(rest)] if rest else kept)
+            if rest:
+                kept = [*kept, (yield from put(rest))]
+            stored += named_parts(name, kept)
         lines = () if source.line is None else (source.line,)
         positions.append(SourcePosition(uid, lines, FileList(stored)))
     return tuple(positions), tuple(query)

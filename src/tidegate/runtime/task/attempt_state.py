@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from tidegate.checkpoint.version_restore import HostVersions, restore
-from tidegate.checkpoint.version_upload import forget_uploads
+from tidegate.checkpoint.task.version_restore import HostVersions, restore
+from tidegate.checkpoint.task.version_upload import forget_uploads
 from tidegate.core.errors import CorruptState, WrongValue
 from tidegate.core.ids import AttemptId, Slot, TaskId, Term
 from tidegate.graph.model import Process, Transform
@@ -23,13 +23,15 @@ from tidegate.runtime.task.background_upload import storage_of
 from tidegate.savepoint.canonical_read import CanonicalTask
 from tidegate.savepoint.evolution import MigrationFailed
 from tidegate.savepoint.restore_compatibility import converter
+from tidegate.state.accessors.keyed_states import KeyedStates
+from tidegate.state.accessors.operator_states import OperatorStates
 from tidegate.state.backends import backend_named
 from tidegate.state.changelog import truncate, without_changelog
-from tidegate.state.key_groups import range_of_slot
-from tidegate.state.keyed_states import KeyedStates
-from tidegate.state.left_lineages import note_use
-from tidegate.state.local_root import LocalRoot
-from tidegate.state.operator_states import OperatorStates
+from tidegate.state.disk.left_lineages import note_use
+from tidegate.state.disk.local_root import LocalRoot
+from tidegate.state.disk.state_sizes import SIZES
+from tidegate.state.disk.version_directory import discard_version, terms_of
+from tidegate.state.keys.key_groups import range_of_slot
 from tidegate.state.port import (
     BudgetedBackend,
     EntryTooLarge,
@@ -39,9 +41,7 @@ from tidegate.state.port import (
     StateStore,
     VersionMissing,
 )
-from tidegate.state.state_sizes import SIZES
 from tidegate.state.version import Manifest, VersionId
-from tidegate.state.version_directory import discard_version, terms_of
 from tidegate.storage import CorruptFile, MeteredStorage, ObjectMissing
 
 
@@ -61,7 +61,9 @@ class AttemptState:
         self, *, assignment: TaskAssignment, program: LevelProgram, slot: Slot, attempt: AttemptId, root: LocalRoot
     ) -> None:
         level = program.level
-        self._assignment, self._slot, self.host = assignment, slot, root.host
+        self._assignment = assignment
+        self._slot = slot
+        self.host = root.host
         self._stateful = level > 0 and any(
             isinstance(node, Process | Transform) and node.states for node in program.nodes
         )
@@ -107,10 +109,16 @@ class AttemptState:
         note_use(self.directory, checkpointed=True)
         try:
             self.base = restore(
-                self.downloads, self.directory, self._restore_order, without_changelog(self.backend),
-                assignment.backend_options, self._target, CanonicalTask, converter,
+                self.downloads,
+                self.directory,
+                self._restore_order,
+                without_changelog(self.backend),
+                assignment.backend_options,
+                self._target,
+                CanonicalTask,
+                converter,
                 HostVersions(self.host, self.directory_of),
-            )  # fmt: skip
+            )
         except (CorruptFile, ObjectMissing, CorruptState, MigrationFailed) as error:
             return Fault(FaultKind.RESTORE, str(error))
         return None

@@ -28,9 +28,9 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.checkpoint.staging import StagedReader
+from tidegate.checkpoint.output.staging import StagedReader
 from tidegate.connectors.outcome import CommitOutcome, outcome_of
-from tidegate.connectors.sink import Committable, Committer, CommitterContext, calls_of, check_markers
+from tidegate.connectors.sink import Closing, Committable, Committer, CommitterContext, calls_of, check_markers
 from tidegate.core.faults import reach
 from tidegate.core.history import History
 from tidegate.core.ids import Lineage, Term, Uid
@@ -79,7 +79,8 @@ class Publishing:
                 self.outcomes.update(each.name for each in (told or [CommitOutcome.COMMITTED] * len(part)))
                 self.taken.extend(part)
         except Exception as error:
-            self.outcome, self.error = outcome_of(error), str(error) or type(error).__name__
+            self.outcome = outcome_of(error)
+            self.error = str(error) or type(error).__name__
             self.outcomes[self.outcome.name] += 1
         finally:
             self.duration_ms = round((time.monotonic() - started) * 1000)
@@ -152,10 +153,10 @@ def _forget_older(run: str, term: Term) -> None:
     old = [key for key in ended if key[0] == run and key[1] < term]
     for key in old or ended[: max(0, len(_under_way) - _MOST)]:
         del _under_way[key]
-        committer = _committers.pop(key, None)
-        if (close := getattr(committer, "close", None)) is not None:
+        committer: object = _committers.pop(key, None)
+        if isinstance(committer, Closing):
             try:
-                close()
+                committer.close()
             except Exception as error:
                 log.warning("connections of sink %s could not be closed: %s", key[2], error)
 

@@ -17,14 +17,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.checkpoint.version_upload import Stopped, UploadOrder, VersionUpload
+from tidegate.checkpoint.task.version_upload import Stopped, UploadOrder, VersionUpload
 from tidegate.core.errors import TidegateError
 from tidegate.core.faults import reach
 from tidegate.core.ids import AttemptId, EpochId, HostId, TaskId, Term
 from tidegate.runtime.exchange.assignment import Archive, HostUploads
+from tidegate.state.disk.version_directory import version_path
 from tidegate.state.port import StateBackend
 from tidegate.state.version import VersionId
-from tidegate.state.version_directory import version_path
 from tidegate.storage import RoutedStorage, Storage, StorageError, open_storage, unique_name
 
 log = logging.getLogger("tidegate")

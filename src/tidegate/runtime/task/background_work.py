@@ -55,9 +55,14 @@ class BackgroundWork:
         return cls(uploads, publications, work.wait_ms)
 
     def with_early_upload(
-        self, assignment: TaskAssignment, level: int, slot: Slot, attempt: AttemptId, state: AttemptState,
+        self,
+        assignment: TaskAssignment,
+        level: int,
+        slot: Slot,
+        attempt: AttemptId,
+        state: AttemptState,
         version: VersionId | None,
-    ) -> BackgroundWork:  # fmt: skip
+    ) -> BackgroundWork:
         """Store the version that the task has sealed, if a checkpoint of this epoch is announced."""
         archive, early = assignment.archive, assignment.work.early
         if archive is None or early is None or version is None:

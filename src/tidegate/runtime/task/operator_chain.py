@@ -8,44 +8,40 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.checkpoint.staging import InlineRoom, JobStaging
+from tidegate.checkpoint.output.staging import InlineRoom, JobStaging
 from tidegate.connectors.sink import WriterContext
 from tidegate.core.errors import SchemaError
 from tidegate.core.ids import AttemptId, Slot
 from tidegate.graph.levels import Edge
 from tidegate.graph.model import Node, NodeId, Process, SinkNode, Source, StreamRef, Transform
 from tidegate.graph.on_error import ErrorAction
-from tidegate.graph.output_columns import batch_from_rows
 from tidegate.graph.stateful_processing import StatefulProcessing
 from tidegate.runtime.exchange.assignment import TaskAssignment
 from tidegate.runtime.exchange.channel import ChannelWriter
 from tidegate.runtime.exchange.messages import TaskCommittable
 from tidegate.runtime.exchange.program import LevelProgram
 from tidegate.runtime.exchange.user_code import FunctionFailed
-from tidegate.runtime.task.async_operator import AsyncOperator
 from tidegate.runtime.task.attempt_state import AttemptState
 from tidegate.runtime.task.background_upload import storage_of
-from tidegate.runtime.task.batch_operator import BatchOperator
-from tidegate.runtime.task.call_loop import CallLoop
-from tidegate.runtime.task.combine_operator import CombineOperator
-from tidegate.runtime.task.edge_combiner import EdgeCombiner
-from tidegate.runtime.task.hot_keys import KeySketch
-from tidegate.runtime.task.operators import (
-    Emit,
-    FunctionContext,
-    Operator,
-    ProcessOperator,
-    SinkOperator,
-    TransformOperator,
-    emit_to,
-    key_codec,
-)
-from tidegate.runtime.task.spans import SpanTimes
-from tidegate.runtime.task.stateful_processor_operator import StatefulProcessorOperator
-from tidegate.state.access_meter import AccessMeter
-from tidegate.state.keyed_states import KeyedStates
-from tidegate.state.operator_states import OperatorStates
-from tidegate.state.ttl import StateClock
+from tidegate.runtime.task.operators.async_operator import AsyncOperator
+from tidegate.runtime.task.operators.batch_operator import BatchOperator
+from tidegate.runtime.task.operators.call_loop import CallLoop
+from tidegate.runtime.task.operators.combine_operator import CombineOperator
+from tidegate.runtime.task.operators.edge_combiner import EdgeCombiner
+from tidegate.runtime.task.operators.function_context import FunctionContext
+from tidegate.runtime.task.operators.hot_keys import KeySketch
+from tidegate.runtime.task.operators.keyed_inputs import key_codec
+from tidegate.runtime.task.operators.operator import Emit, Operator, emit_to
+from tidegate.runtime.task.operators.process_operator import ProcessOperator
+from tidegate.runtime.task.operators.sink_operator import SinkOperator
+from tidegate.runtime.task.operators.spans import SpanTimes
+from tidegate.runtime.task.operators.transform_operator import TransformOperator
+from tidegate.runtime.task.spark_processor.stateful_processor_operator import StatefulProcessorOperator
+from tidegate.schema.output_columns import batch_from_rows
+from tidegate.state.accessors.access_meter import AccessMeter
+from tidegate.state.accessors.keyed_states import KeyedStates
+from tidegate.state.accessors.operator_states import OperatorStates
+from tidegate.state.accessors.ttl import StateClock
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,8 +71,12 @@ class OperatorChain:
         state: AttemptState,
         writer: ChannelWriter | None,
     ) -> None:
-        self._assignment, self._program, self._slot, self._attempt = assignment, program, slot, attempt
-        self._state, self._writer = state, writer
+        self._assignment = assignment
+        self._program = program
+        self._slot = slot
+        self._attempt = attempt
+        self._state = state
+        self._writer = writer
         self._measuring = assignment.measuring
         self._combiners = {
             edge.id: EdgeCombiner(edge, assignment.time.applied_ms)

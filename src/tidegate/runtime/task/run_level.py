@@ -35,7 +35,6 @@ from tidegate.runtime.exchange.messages import (
 )
 from tidegate.runtime.exchange.sql_rows import read_sql
 from tidegate.runtime.exchange.user_code import FunctionFailed, encoded
-from tidegate.runtime.task.async_operator import AsyncOperator
 from tidegate.runtime.task.attempt_state import AttemptState
 from tidegate.runtime.task.background_upload import traffic, traffic_since_last_report
 from tidegate.runtime.task.background_work import BackgroundWork
@@ -43,11 +42,13 @@ from tidegate.runtime.task.barriers import BarrierTracker
 from tidegate.runtime.task.collector import seldom_collecting
 from tidegate.runtime.task.host_resources import host_resources
 from tidegate.runtime.task.operator_chain import OperatorChain
-from tidegate.runtime.task.operators import ProcessOperator, SinkOperator
+from tidegate.runtime.task.operators.async_operator import AsyncOperator
+from tidegate.runtime.task.operators.process_operator import ProcessOperator
+from tidegate.runtime.task.operators.sink_operator import SinkOperator
 from tidegate.runtime.task.progress_reporter import REPORTER
 from tidegate.runtime.task.task_metrics import COUNT_TIMERS_EVERY, with_details
 from tidegate.runtime.task.work_meter import WorkMeter
-from tidegate.state.local_root import LocalRoot
+from tidegate.state.disk.local_root import LocalRoot
 from tidegate.state.version import Manifest, VersionId
 
 LAST = pa.schema([pa.field("ctl", pa.binary())])
@@ -62,7 +63,10 @@ class _TaskAttempt:
     def __init__(self, assignment: TaskAssignment, slot: Slot, partition: int, attempt: AttemptId) -> None:
         self.meter = WorkMeter(enabled=assignment.measuring.tasks)
         program = assignment.unpickle()
-        self.assignment, self.program, self.slot, self.partition = assignment, program, slot, partition
+        self.assignment = assignment
+        self.program = program
+        self.slot = slot
+        self.partition = partition
         self.attempt = attempt
         self.root = LocalRoot.open(assignment.local_dir)
         # In the source stage there may be more tasks than slots; a task is identified there by its partition.

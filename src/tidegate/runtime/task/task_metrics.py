@@ -7,11 +7,12 @@ from collections.abc import Collection, Iterable, Mapping
 import msgspec
 
 from tidegate.runtime.exchange.messages import HotKey, StateAccess, TaskMetrics
-from tidegate.runtime.task.async_operator import AsyncOperator
 from tidegate.runtime.task.attempt_state import AttemptState
 from tidegate.runtime.task.background_work import BackgroundWork
-from tidegate.runtime.task.operators import Operator, ProcessOperator
-from tidegate.state.access_meter import AccessMeter
+from tidegate.runtime.task.operators.async_operator import AsyncOperator
+from tidegate.runtime.task.operators.operator import Operator
+from tidegate.runtime.task.operators.process_operator import ProcessOperator
+from tidegate.state.accessors.access_meter import AccessMeter
 
 HOT_KEYS = 5
 """Keys told of each operator."""

@@ -35,10 +35,12 @@ class WorkMeter:
 
     def __init__(self, *, enabled: bool = True) -> None:
         self.enabled = enabled
-        self._started, self._started_ms = time.monotonic(), time.time_ns() // 1_000_000
+        self._started = time.monotonic()
+        self._started_ms = time.time_ns() // 1_000_000
         self._idle_s = self._held_s = 0.0
         self._bytes_in = self._bytes_out = 0
-        self.restoring, self.sealing = Stopwatch(), Stopwatch()
+        self.restoring = Stopwatch()
+        self.sealing = Stopwatch()
 
     def input(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The same batches. The time until each arrives is idle time."""

@@ -19,8 +19,8 @@ from pathlib import Path
 from tidegate.core.errors import CorruptState
 from tidegate.core.ids import EpochId, Term
 from tidegate.state.changelog.change_file import ChangeHeader, ChangeWriter, check_changes, read_change_header
-from tidegate.state.local_root import boot_id
-from tidegate.state.private_directory import PrivateDirectory, sweep
+from tidegate.state.disk.local_root import boot_id
+from tidegate.state.disk.private_directory import PrivateDirectory, sweep
 from tidegate.state.version import VersionId
 
 CHANGES_END = ".changes"

@@ -10,11 +10,11 @@ from pathlib import Path
 from tidegate.core.faults import reach
 from tidegate.state.changelog.chain import begin_changes, changes_path
 from tidegate.state.changelog.change_file import ChangeHeader, ChangeWriter
+from tidegate.state.disk.local_root import boot_id
+from tidegate.state.disk.private_directory import PrivateDirectory
 from tidegate.state.failure import state_failure
 from tidegate.state.frames import rows_of_a_frame
-from tidegate.state.local_root import boot_id
-from tidegate.state.port import MeasuredStore, MemoryUsingStore, StateStore
-from tidegate.state.private_directory import PrivateDirectory
+from tidegate.state.port import MeasuredStore, MemoryUsingStore, StateStore, TimerPlacingStore
 from tidegate.state.version import Manifest, VersionId
 
 _FRAME_KEYS = 1000
@@ -35,7 +35,7 @@ class ChangelogStore:
     @property
     def timers_on_heap(self) -> bool:
         """Whether timers of the wrapped store are held in memory."""
-        return bool(getattr(self._inner, "timers_on_heap", False))
+        return isinstance(self._inner, TimerPlacingStore) and self._inner.timers_on_heap
 
     def get(self, key: bytes) -> bytes | None:
         return self._inner.get(key)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from tidegate.core.durations import size_bytes
 from tidegate.core.errors import CorruptState
 from tidegate.core.ids import Term
-from tidegate.state import version_directory
+from tidegate.state.disk import version_directory
 from tidegate.state.heap import change_file
 from tidegate.state.heap.store import HeapStore
 from tidegate.state.version import Manifest, VersionId

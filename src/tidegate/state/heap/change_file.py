@@ -20,9 +20,9 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
+from tidegate.state.disk.state_sizes import scaled
 from tidegate.state.frames import corrupt, frames_after, read_frame, read_rest, rows_of_a_frame, write_frame
-from tidegate.state.keys import state_of
-from tidegate.state.state_sizes import scaled
+from tidegate.state.keys.entry_keys import state_of
 from tidegate.state.version import VersionId
 
 Changes = dict[bytes, bytes | None]

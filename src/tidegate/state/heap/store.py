@@ -7,13 +7,13 @@ from pathlib import Path
 
 from tidegate.core.errors import CorruptState, StateError
 from tidegate.core.faults import reach
+from tidegate.state.disk.version_directory import Building, base_of, version_path
 from tidegate.state.failure import state_failure
 from tidegate.state.heap import chain
 from tidegate.state.heap.change_file import Changes
 from tidegate.state.heap.key_order import KeyOrder
 from tidegate.state.heap.table import CACHE, HeapTable
 from tidegate.state.version import Manifest, VersionFile, VersionId, counted
-from tidegate.state.version_directory import Building, base_of, version_path
 
 
 class HeapStore:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from tidegate.core.ids import Term
-from tidegate.state import version_directory
+from tidegate.state.disk import version_directory
 from tidegate.state.rocksdb import table_file
 from tidegate.state.rocksdb.options import RocksDBOptions
 from tidegate.state.rocksdb.store import RocksDBStore

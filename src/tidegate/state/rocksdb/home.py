@@ -12,7 +12,7 @@ import os
 import shutil
 from pathlib import Path
 
-from tidegate.state.private_directory import PrivateDirectory, sweep
+from tidegate.state.disk.private_directory import PrivateDirectory, sweep
 
 _MEMORY = Path("/dev/shm")
 _PREFIX = "db-"

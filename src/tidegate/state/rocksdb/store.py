@@ -14,6 +14,7 @@ from rocksdict import Options, Rdict, RdictIter, ReadOptions, WriteBatch
 from tidegate.core.content_check import check_of, require_same
 from tidegate.core.errors import CorruptState, StateError
 from tidegate.core.faults import reach
+from tidegate.state.disk.version_directory import Building, base_of, version_path
 from tidegate.state.failure import state_failure
 from tidegate.state.frames import rows_of_a_frame
 from tidegate.state.port import EntryTooLarge
@@ -23,7 +24,6 @@ from tidegate.state.rocksdb.native_metrics import hit_ratio, read_native_metrics
 from tidegate.state.rocksdb.options import RocksDBOptions
 from tidegate.state.rocksdb.shared_memory import shared_memory
 from tidegate.state.version import Manifest, VersionFile, VersionId, counted
-from tidegate.state.version_directory import Building, base_of, version_path
 
 log = logging.getLogger("tidegate")
 

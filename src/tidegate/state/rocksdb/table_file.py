@@ -25,8 +25,8 @@ from typing import BinaryIO, NamedTuple
 
 import pyarrow as pa
 
-from tidegate.state.keys import state_of
-from tidegate.state.state_sizes import scaled
+from tidegate.state.disk.state_sizes import scaled
+from tidegate.state.keys.entry_keys import state_of
 
 SAMPLE = 16
 """Blocks with several states that are read. A block of 4 KB takes some 50 µs."""

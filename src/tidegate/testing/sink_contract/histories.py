@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from tidegate.checkpoint.committables import Ledger
+from tidegate.checkpoint.output.committables import Ledger
 from tidegate.connectors.outcome import ForeignOutput
 from tidegate.connectors.sink import Committable, Committer, Marking
 from tidegate.core.history import History

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tidegate.connectors.kafka import records
 from tidegate.core.errors import GraphError
-from tidegate.graph.schema import Schema
+from tidegate.schema.schema import Schema
 
 FULL = Schema.parse("key string, value binary, headers map<string,string>, partition int, timestamp timestamp")
 

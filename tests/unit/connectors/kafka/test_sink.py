@@ -13,7 +13,7 @@ from tidegate.connectors.kafka.payload import KafkaCommittable
 from tidegate.connectors.sink import CommitterContext, WriterContext
 from tidegate.core.errors import GraphError
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, Term, Uid
-from tidegate.graph.schema import Schema
+from tidegate.schema.schema import Schema
 
 SCHEMA = Schema.parse("value string")
 

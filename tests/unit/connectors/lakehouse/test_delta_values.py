@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.connectors.lakehouse.delta.values import Statistics, greatest_bound, least_bound
-from tidegate.graph.schema import Schema
+from tidegate.schema.schema import Schema
 
 
 @given(st.text(max_size=70) | st.text(alphabet="ab\U0010ffff", min_size=60, max_size=70))

@@ -96,7 +96,7 @@ def test_a_version_that_a_checkpoint_did_not_use_is_swept(driver: Driver) -> Non
 def test_nothing_is_announced_that_starts_from_a_version_of_discarded_epochs(driver: Driver) -> None:
     materialize(driver)
     driver.pass_time(INTERVAL_MS)
-    driver.loop._thread.call(driver.loop.checkpointer.on_rewind)
+    driver.loop.rewind()
     taken = driver.loop.uploads.announcements.begin_epoch(empty=False)
     assert taken is None or not taken.materialized
 

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.unit.runtime.driver.driver_kit import GROUPS, TASK, Driver
-from tidegate.checkpoint import version_upload
+from tidegate.checkpoint.job_log.start import StartRefused
 from tidegate.checkpoint.metadata import StoredFileList
-from tidegate.checkpoint.staging import JobStaging
-from tidegate.checkpoint.start import StartRefused
+from tidegate.checkpoint.output.staging import JobStaging
+from tidegate.checkpoint.task import version_upload
 from tidegate.core.ids import AttemptId, Uid, ordinal
 from tidegate.runtime.sources.source_notes import load_notes
 from tidegate.savepoint.snapshot import StoredSnapshot
 from tidegate.savepoint.verify import verify
-from tidegate.state.keys import state_prefix
+from tidegate.state.keys.entry_keys import state_prefix
 from tidegate.state.version import VersionId
 from tidegate.testing.storage import StorageFault, Strike
 

@@ -13,8 +13,8 @@ import pytest
 
 from tests.unit.runtime.checkpoints.test_loop import WAIT_S, Place
 from tests.unit.runtime.driver.epoch_kit import epoch_report
+from tidegate.checkpoint.files.task_part import encode_part
 from tidegate.checkpoint.metadata import CheckpointMetadata, FileList, InlineFile, StateFile, TaskState, decode
-from tidegate.checkpoint.task_part import encode_part
 from tidegate.core.clock import SYSTEM_CLOCK
 from tidegate.core.errors import EpochFailed
 from tidegate.core.ids import AttemptId, EpochId, HostId, Slot, TaskId, Term, Uid

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.checkpoint.entry import CheckpointRef
-from tidegate.checkpoint.version_upload import Stored
+from tidegate.checkpoint.job_log.entry import CheckpointRef
+from tidegate.checkpoint.task.version_upload import Stored
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Term
 from tidegate.runtime.checkpoints.checkpoint_work import plan_checkpoint_work
 from tidegate.runtime.checkpoints.epoch_snapshot import EpochSnapshot, PendingUpload

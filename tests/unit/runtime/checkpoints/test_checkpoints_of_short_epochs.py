@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.unit.runtime.driver.driver_kit import Driver
-from tidegate.checkpoint.coordinator import Cadence, Coordinator, StartUpload
-from tidegate.checkpoint.next_epoch import NextEpoch
-from tidegate.core.clock import Instant, MonotonicMs, WallMs
+from tidegate.checkpoint.coordination.coordinator import Coordinator, StartUpload
+from tidegate.checkpoint.coordination.timing import Cadence, Timing
 from tidegate.core.ids import EpochId, Slot, TaskId, Term
-from tidegate.runtime.checkpoints.checkpoint_work import early_wait_ms
+from tidegate.testing.clock import at
 
 INTERVAL_MS = 10
 
@@ -60,50 +59,13 @@ def test_an_epoch_that_begins_before_the_announcement_is_not_followed_by_a_secon
 TASK = TaskId(1, Slot(0))
 
 
-def at(ms: int) -> Instant:
-    return Instant(MonotonicMs(ms), WallMs(ms))
-
-
-def coordinator() -> Coordinator:
-    made = Coordinator(Cadence(interval_ms=INTERVAL_MS), [TASK])
-    made.start(at(0), INTERVAL_MS)
-    return made
-
-
 @pytest.mark.parametrize(("period_ms", "later_ms", "taken"), [(10, 10, True), (1_000, 100, True), (1_000, 101, False)])
 def test_an_announced_checkpoint_is_taken_although_it_is_due_a_little_later(
     period_ms: int, later_ms: int, taken: bool
 ) -> None:
-    made = Coordinator(Cadence(interval_ms=period_ms), [TASK])
+    made = Coordinator(Timing(Cadence(interval_ms=period_ms)), [TASK])
     made.start(at(0), 1_000 + later_ms)
 
     actions = made.epoch_finished(EpochId(Term(1), 1), True, at(1_000), 1, 800)
 
     assert any(isinstance(each, StartUpload) for each in actions) is taken
-
-
-@pytest.mark.parametrize(
-    ("late", "took_ms", "until_ms"), [(True, 800, 500), (False, 800, None), (True, None, None), (True, 5_001, None)]
-)
-def test_it_waits_for_the_next_epoch_after_a_late_one_and_behind_a_short_epoch(
-    late: bool, took_ms: int | None, until_ms: int | None
-) -> None:
-    """Without uploads, it need not wait; and behind a long epoch the next one may be long."""
-    following = NextEpoch()
-    following.completed(late)
-    following.follows(False, took_ms, at(100))
-    assert following.waited_for_until(at(100)) == until_ms
-    assert following.waited_for_until(at(500)) is None
-
-
-@pytest.mark.parametrize(("last_ms", "wait_ms"), [(None, 50), (20, 300), (150, 300), (151, 50), (9_000, 50)])
-def test_tasks_wait_for_uploads_that_are_quick_enough(last_ms: int | None, wait_ms: int) -> None:
-    assert early_wait_ms(last_ms) == wait_ms
-
-
-@pytest.mark.parametrize(
-    ("epoch_ms", "last_ms", "wait_ms"),
-    [(1_000, 150, 300), (2_400, 300, 600), (2_400, 301, 50), (60_000, 500, 1_000), (60_000, 501, 50)],
-)
-def test_the_longer_an_epoch_the_longer_its_tasks_wait_for_uploads(epoch_ms: int, last_ms: int, wait_ms: int) -> None:
-    assert early_wait_ms(last_ms, epoch_ms) == wait_ms

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.runtime.driver.driver_kit import KEYS, Driver
+from tidegate.checkpoint.job_log.start import DirectoryMoved
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.metadata import decode
-from tidegate.checkpoint.start import DirectoryMoved
 from tidegate.connectors.outcome import ForeignOutput
 from tidegate.core.ids import EpochId, Lineage, Uid, ordinal
 from tidegate.graph.model import Graph

@@ -18,20 +18,20 @@ from typing import Any
 import pytest
 
 from tests.unit.runtime.driver.epoch_kit import epoch_report
-from tidegate.checkpoint import entry as entries
-from tidegate.checkpoint.assignment import UnclaimedState
-from tidegate.checkpoint.completed_store import RunEnded
-from tidegate.checkpoint.coordinator import Cadence
+from tidegate.checkpoint.completed.completed_store import RunEnded
+from tidegate.checkpoint.completed.retained import resolve
+from tidegate.checkpoint.coordination.savepoint_target import BadSavepointTarget
+from tidegate.checkpoint.coordination.statistics import CheckpointStatistics
+from tidegate.checkpoint.coordination.timing import Cadence
+from tidegate.checkpoint.files.task_part import encode_part
+from tidegate.checkpoint.job_log import entry as entries
+from tidegate.checkpoint.job_log.log import ClaimLost
+from tidegate.checkpoint.job_log.start import Start, StartRefused
+from tidegate.checkpoint.job_log.takeover import CannotClaim
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.checkpoint.log import ClaimLost
 from tidegate.checkpoint.metadata import FileList, InlineFile, OperatorInfo, StateFile, StateInfo, TaskState
-from tidegate.checkpoint.retained import resolve
-from tidegate.checkpoint.savepoint_target import BadSavepointTarget
-from tidegate.checkpoint.start import Start, StartRefused
-from tidegate.checkpoint.statistics import CheckpointStatistics
-from tidegate.checkpoint.takeover import CannotClaim
-from tidegate.checkpoint.task_part import encode_part
-from tidegate.checkpoint.version_upload import Stored
+from tidegate.checkpoint.task.assignment import UnclaimedState
+from tidegate.checkpoint.task.version_upload import Stored
 from tidegate.config import Checkpointing, read_options
 from tidegate.config.checkpoint_config import CheckpointConfig
 from tidegate.config.choices import JobEnd
@@ -543,7 +543,7 @@ def test_the_coordinator_gets_the_whole_configuration(place: Place) -> None:
         prefix + "max-concurrent-checkpoints": "1",
     }
     with place.run(interval="1 s", options=options) as loop:
-        assert loop.checkpointer._coordinator._cadence == Cadence(
+        assert loop.timing.cadence == Cadence(
             interval_ms=1_000, timeout_ms=60_000, min_pause_ms=500, max_concurrent=1, tolerable_failures=2
         )
 
@@ -881,6 +881,25 @@ def test_a_start_from_another_jobs_checkpoint_that_is_refused_leaves_no_pin(plac
     assert place.storage.list("job/pins") == []
 
 
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_a_start_that_is_interrupted_before_its_claim_leaves_no_pin(
+    place: Place, interrupt: type[BaseException]
+) -> None:
+    def strike(point: str, **context: object) -> None:
+        if point == "claim.2-decided":
+            raise interrupt
+
+    with place.run() as loop:
+        loop.request().result(WAIT_S)
+    faults.arm(strike)
+    try:
+        with pytest.raises(interrupt), place.run("next", place.newest()):
+            pass
+    finally:
+        faults.arm(None)
+    assert place.storage.list("job/pins") == []
+
+
 def test_a_job_holds_the_checkpoint_it_began_from_with_one_pin_until_it_has_its_own(place: Place) -> None:
     with place.run() as loop:
         loop.request().result(WAIT_S)
@@ -894,6 +913,16 @@ def test_a_job_holds_the_checkpoint_it_began_from_with_one_pin_until_it_has_its_
         loop.request().result(WAIT_S)
         loop.rewind()  # returns when the thread has done all that came before
         assert place.storage.list("job/pins") == []
+
+
+def test_a_job_that_is_stopped_before_its_first_checkpoint_gives_up_the_pin(place: Place) -> None:
+    """It continues from the savepoint, which has all its files, and nobody after it knows of the pin."""
+    with place.run() as loop:
+        loop.request().result(WAIT_S)
+    with contextlib.suppress(RunEnded), place.run("next", place.newest()) as loop:
+        assert len(place.storage.list("job/pins")) == 1
+        loop.savepoint(str(place.folder / "sp"), terminal=True).result(WAIT_S)
+    assert place.storage.list("job/pins") == []
 
 
 def test_a_pin_that_another_start_took_away_is_placed_again_after_the_claim(place: Place) -> None:

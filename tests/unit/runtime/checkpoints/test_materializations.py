@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.runtime.driver.driver_kit import Driver
-from tidegate.checkpoint.version_upload import Materialized, Stored
+from tidegate.checkpoint.coordination.statistics import CheckpointStatistics
+from tidegate.checkpoint.task.version_upload import Materialized, Stored
 from tidegate.core.clock import Instant, MonotonicMs
 from tidegate.core.ids import AttemptId, EpochId, Slot, TaskId, Term
-from tidegate.runtime.checkpoints import materializer
 from tidegate.runtime.checkpoints.materializations import Materializations
+from tidegate.runtime.checkpoints.term import RunningTerm
 from tidegate.state.version import VersionId
 
 TASKS = tuple(TaskId(1, Slot(slot)) for slot in range(4))
@@ -50,11 +52,13 @@ def test_the_first_turn_is_that_of_any_task() -> None:
     assert turns.due(at(250)) == (TASKS[2],)
 
 
-def test_a_materializer_begins_at_a_random_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[int] = []
-    monkeypatch.setattr(materializer, "randrange", lambda below: drawn.append(below) or 0)
-    with Driver(tmp_path):
-        assert drawn == [1]
+@pytest.mark.parametrize(("chance", "first"), [(0.0, 0), (0.4, 1), (0.99, 3)])
+def test_a_materializer_begins_at_a_random_task(tmp_path: Path, chance: float, first: int) -> None:
+    with Driver(tmp_path) as driver:
+        job = replace(driver.loop.checkpointer._job, parallelism=len(TASKS))
+        term = RunningTerm(driver.owned, job, driver.loop.sinks, CheckpointStatistics(), chance=lambda: chance)
+        turns = term.checkpointer._materializer._turns
+    assert turns._number == first
 
 
 def test_without_an_interval_there_are_none() -> None:

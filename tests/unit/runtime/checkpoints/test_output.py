@@ -14,12 +14,12 @@ import pytest
 
 from tests.unit.runtime.checkpoints.test_loop import Death, dies_at
 from tests.waiting import eventually
-from tidegate.checkpoint.committables import Ledger
-from tidegate.checkpoint.coordinator import FailJob
+from tidegate.checkpoint.completed.retained import resolve
+from tidegate.checkpoint.coordination.coordinator import FailJob
+from tidegate.checkpoint.job_log.start import Start
 from tidegate.checkpoint.layout import JobLayout, committed_record
-from tidegate.checkpoint.release_plan import Backoff, ReleaseSchedule, WaitingOutput, summary
-from tidegate.checkpoint.retained import resolve
-from tidegate.checkpoint.start import Start
+from tidegate.checkpoint.output.committables import Ledger
+from tidegate.checkpoint.output.release_plan import Backoff, ReleaseSchedule, WaitingOutput, summary
 from tidegate.config import Checkpointing, read_options
 from tidegate.config.checkpoint_config import CheckpointConfig
 from tidegate.config.choices import JobEnd
@@ -33,7 +33,8 @@ from tidegate.runtime.checkpoints.failure_latch import CheckpointsFailed
 from tidegate.runtime.checkpoints.history import JobHistory, UnpublishedOutput
 from tidegate.runtime.checkpoints.loop import CheckpointLoop
 from tidegate.runtime.checkpoints.output import OutputNotPublished
-from tidegate.runtime.checkpoints.ownership import Ownership, UnclaimedOutput
+from tidegate.runtime.checkpoints.owned_term import UnclaimedOutput
+from tidegate.runtime.checkpoints.ownership import Ownership
 from tidegate.runtime.checkpoints.sink_threads import OutputStopped, SinkThreads, _SinkThread
 from tidegate.runtime.epochs.clocks import Clocks
 from tidegate.runtime.epochs.job_description import JobDescription, TaskSink
@@ -659,7 +660,9 @@ def test_a_refusal_outlives_failed_checkpoints_and_the_rewind_after_them(place: 
         job.epoch("out")
         job.checkpoint()
         eventually(lambda: out.calls == [1])
-        job.loop._thread.call(lambda: job.loop.checkpointer._act([FailJob("too many checkpoints failed")]))
+        job.loop._thread.call(
+            lambda: job.loop.edge.run(job.loop.checkpointer._act([FailJob("too many checkpoints failed")]))
+        )
         assert isinstance(job.loop.ownership.failure.error, CheckpointsFailed)
         out.error = CommitRefused("no such table")
         out.open.set()

@@ -10,8 +10,8 @@ import pytest
 
 import tidegate as tg
 from tests.unit.runtime.driver.epoch_kit import epoch_report
+from tidegate.checkpoint.job_log.start import Start
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.checkpoint.start import Start
 from tidegate.config import Checkpointing, RecoveryConfig, read_options
 from tidegate.config.checkpoint_config import CheckpointConfig
 from tidegate.config.restart_strategy import NoRestart

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.runtime.driver.driver_kit import TASK, Driver
-from tidegate.checkpoint.entry import RunOutcome
+from tidegate.checkpoint.job_log.entry import RunOutcome
 from tidegate.core.errors import EpochFailed
 from tidegate.storage import OutcomeUnknown
 from tidegate.testing.storage import StorageFault, Strike

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.runtime.driver.driver_kit import VALUE_BYTES, Driver
-from tidegate.checkpoint.statistics import CheckpointStatistics
+from tidegate.checkpoint.coordination.statistics import CheckpointStatistics
 from tidegate.core.storage_cost import LIST_PRICES, RequestCounts
 from tidegate.runtime.checkpoints.requests import CheckpointRequests
 
@@ -57,9 +57,9 @@ def test_whole_versions_beside_a_changelog_count_for_the_next_checkpoint(tmp_pat
         driver.settle()
         statistics = driver.loop.statistics
         before = statistics.history()[0].requests
-        counted = CheckpointRequests(driver.owned.history, statistics)
+        counted = CheckpointRequests(driver.owned.history.storage, statistics)
         counted.add(RequestCounts(writes=7, written_bytes=70))
-        counted.history.storage.list()
+        counted.storage.list()
         counted.charge(1)
         counted.charge(1)
         counted.charge(None)

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.unit.runtime.driver.epoch_kit import epoch_report
+from tidegate.checkpoint.completed.retained import resolve
+from tidegate.checkpoint.job_log.start import Start
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.checkpoint.retained import resolve
-from tidegate.checkpoint.start import Start
-from tidegate.checkpoint.version_upload import UploadOrder, VersionUpload
+from tidegate.checkpoint.task.version_upload import UploadOrder, VersionUpload
 from tidegate.config import Checkpointing
 from tidegate.config.choices import JobEnd
 from tidegate.core.ids import AttemptId, EpochId, Slot, TaskId, Uid
@@ -23,11 +23,12 @@ from tidegate.runtime.checkpoints.ownership import Ownership
 from tidegate.runtime.checkpoints.sink_threads import SinkThreads
 from tidegate.runtime.epochs.clocks import Clocks
 from tidegate.runtime.epochs.job_description import JobDescription
+from tidegate.runtime.epochs.run_options import RunOptions
 from tidegate.runtime.epochs.settings import read_settings
 from tidegate.runtime.exchange.assignment import CheckpointWork
 from tidegate.runtime.exchange.messages import Uploaded
 from tidegate.state.backends import backend_named
-from tidegate.state.keys import state_prefix
+from tidegate.state.keys.entry_keys import state_prefix
 from tidegate.state.version import VersionId
 from tidegate.storage import RoutedStorage, open_storage
 from tidegate.testing.clock import ManualClock
@@ -56,7 +57,9 @@ class Driver:
             for name, value in checkpointing.items()
         }
         chosen = Checkpointing(**{"dir": str(folder / "checkpoints"), "interval": "1 s"} | written)
-        settings, durability = read_settings(2, parallelism=1, max_parallelism=KEYS, checkpoint=chosen, options=options)
+        settings, durability = read_settings(
+            2, RunOptions(parallelism=1, max_parallelism=KEYS, checkpoint=chosen, options=options or {})
+        )
         assert durability is not None
         self.folder, self.clock, self.layout = folder, ManualClock(), JobLayout(job)
         self.epoch_ms = 1
@@ -101,7 +104,7 @@ class Driver:
 
     def settle(self) -> None:
         """Return when the driver has done all that is due."""
-        self.loop._thread.call(self.loop.checkpointer.tick)
+        self.loop._thread.call(lambda: self.loop.edge.run(self.loop.checkpointer.tick()))
 
     def pass_time(self, ms: int) -> None:
         self.clock.advance(ms)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 from tests.unit.runtime.checkpoints.test_output import Place, Target
 from tests.unit.runtime.driver.test_running_job import running
 from tests.waiting import eventually
-from tidegate.core.errors import ProtocolViolation
+from tidegate.core.errors import EpochFailed, ProtocolViolation
 from tidegate.runtime.checkpoints.loop import CheckpointLoop
 from tidegate.runtime.driver import attempt as attempts
 from tidegate.runtime.driver.attempt import Attempt, Stopping
@@ -107,6 +108,34 @@ def test_where_sources_begin_is_in_a_checkpoint_before_their_first_row_is_read(t
         base = job.loop.ownership.store.entry.base
         assert (base is None) == pinned
         assert base is None or base.epoch <= first
+
+
+@pytest.mark.parametrize("tolerable", [0, 1])
+def test_the_first_checkpoint_is_tried_again_if_the_job_tolerates_failed_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tolerable: int
+) -> None:
+    """On a slow machine tasks have had something to store by then, and storing it may fail."""
+    with Place(tmp_path).run(out=Target()) as job:
+        attempt = Begun(tmp_path, job.loop, pinned=False)
+        durability = attempt._job.durability
+        assert durability is not None
+        checkpoints = replace(durability.checkpoints, tolerable_failures=tolerable)
+        attempt._job.durability = replace(durability, checkpoints=checkpoints)
+        run_until = attempt.epochs.run_until
+        failures = [EpochFailed("The checkpoint failed: no such bucket")]
+
+        def fails_once(*words: Any) -> Any:
+            if failures:
+                raise failures.pop()
+            return run_until(*words)
+
+        monkeypatch.setattr(attempt.epochs, "run_until", fails_once)
+        if tolerable:
+            assert attempt.deliver(0)
+            assert job.loop.ownership.store.entry.base is not None
+        else:
+            with pytest.raises(EpochFailed, match="no such bucket"):
+                attempt.deliver(0)
 
 
 @pytest.mark.feature("B1")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tidegate.runtime.driver.attempt_directory import create_directory, remove_left_behind
-from tidegate.state.local_root import LocalRoot
+from tidegate.state.disk.local_root import LocalRoot
 
 DRIVER = """
 import sys, tempfile, time

@@ -16,6 +16,7 @@ from tidegate.core.errors import PreconditionFailed
 from tidegate.core.ids import EpochId, Term
 from tidegate.metrics import catalog
 from tidegate.runtime.driver.autoscaling import Autoscaler
+from tidegate.runtime.epochs.run_options import RunOptions
 from tidegate.runtime.epochs.settings import read_settings
 from tidegate.runtime.epochs.streaming_time import StreamingTime
 from tidegate.runtime.exchange.messages import TaskMetrics
@@ -208,8 +209,8 @@ def test_the_trace_repeats_the_last_decision() -> None:
 
 def test_options_reach_the_settings() -> None:
     settings, _ = read_settings(
-        1, parallelism=1, max_parallelism=None, options={"job.autoscaler.enabled": True, "job.autoscaler.metrics.window": "3 min"}
-    )  # fmt: skip
+        1, RunOptions(parallelism=1, options={"job.autoscaler.enabled": True, "job.autoscaler.metrics.window": "3 min"})
+    )
     assert settings.autoscaler == AutoscalerConfig(enabled=True, window_ms=180_000)
 
 

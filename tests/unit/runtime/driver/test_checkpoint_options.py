@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.unit.runtime.driver.driver_kit import Driver
-from tidegate.checkpoint import version_upload
+from tidegate.checkpoint.coordination.timing import LONG_EPOCH_MS
+from tidegate.checkpoint.task import version_upload
 from tidegate.config import OptionError
 from tidegate.config.choices import JobEnd
 from tidegate.core.errors import EpochFailed
@@ -138,6 +139,22 @@ def test_a_checkpoint_that_took_longer_than_the_interval_is_followed_at_once(tmp
         early = driver.begin_epoch().early
         assert early is not None
         assert (driver.completed, early.checkpoint_id) == (2, 3)
+
+
+@pytest.mark.feature("D13")
+def test_between_long_epochs_the_completion_of_a_late_checkpoint_starts_the_next_one(tmp_path: Path) -> None:
+    """It waits for no epoch to be announced to: the tasks of the very next one upload it."""
+    with Driver(tmp_path, interval=1_000) as driver:
+        driver.epoch_ms = LONG_EPOCH_MS + 1
+        driver.pass_time(1_000)
+        driver.run_epoch(1)
+        driver.pass_time(1_000)
+        driver.run_epoch(2, uploads=False)
+        driver.pass_time(1_000)
+        assert driver.pending == [2]
+        driver.run_epoch(3)
+        assert (driver.completed, driver.pending) == (2, [3])
+        assert [order.checkpoint_id for order in driver.orders()] == [3]
 
 
 @pytest.mark.feature("D8")

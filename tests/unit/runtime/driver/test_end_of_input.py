@@ -15,7 +15,7 @@ from tests.unit.runtime.checkpoints.test_loop import Death, dies_at
 from tests.unit.runtime.checkpoints.test_output import WAIT_S, Job, Place, Target
 from tests.unit.runtime.driver.test_running_job import Runner, running
 from tests.waiting import eventually
-from tidegate.checkpoint.start import StartRefused
+from tidegate.checkpoint.job_log.start import StartRefused
 from tidegate.config.choices import JobEnd
 from tidegate.core import faults
 from tidegate.core.errors import EpochFailed, GraphError, PreconditionFailed

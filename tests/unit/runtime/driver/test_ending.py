@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tidegate.checkpoint.log import ClaimLost
+from tidegate.checkpoint.job_log.log import ClaimLost
 from tidegate.core.errors import EpochFailed, PreconditionFailed, TidegateError
 from tidegate.runtime.driver.ending import Ending, ExitCode
 

@@ -16,19 +16,19 @@ from tests.unit.runtime.checkpoints.test_output import WAIT_S, Place, Target
 from tests.unit.runtime.driver.test_launch import claimed
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.metadata import decode, encode
-from tidegate.checkpoint.staging import JobStaging
+from tidegate.checkpoint.output.staging import JobStaging
 from tidegate.connectors.files import payload
 from tidegate.connectors.files.payload import StagedFile
 from tidegate.connectors.outcome import CommitOutcome
 from tidegate.connectors.sink import WriterContext
 from tidegate.core.ids import AttemptId, EpochId, Slot, Uid
-from tidegate.graph.schema import Schema
 from tidegate.runtime.checkpoints.committers import Committers
 from tidegate.runtime.checkpoints.epoch_snapshot import EpochSnapshot
 from tidegate.runtime.checkpoints.loop import CheckpointLoop
 from tidegate.runtime.checkpoints.sink_threads import OutputStopped, SinkThreads
 from tidegate.runtime.epochs.clocks import Clocks
 from tidegate.runtime.epochs.job_description import JobDescription
+from tidegate.schema.schema import Schema
 from tidegate.testing.storage import MemoryStorage
 
 OUT = Uid("out")

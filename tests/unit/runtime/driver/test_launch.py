@@ -22,9 +22,10 @@ from tests.unit.runtime.checkpoints.test_output import Target
 from tests.unit.runtime.driver.driver_kit import Driver
 from tests.unit.runtime.driver.test_attempt_directory import driver, kill
 from tests.unit.runtime.epochs.test_runner import runner_of
-from tidegate.checkpoint.assignment import UnclaimedState
-from tidegate.checkpoint.start import DirectoryMoved
-from tidegate.connectors.outcome import CommitRefused, ForeignOutput
+from tidegate.checkpoint.job_log.start import DirectoryMoved
+from tidegate.checkpoint.task.assignment import UnclaimedState
+from tidegate.connectors.files.committer import FileCommitter
+from tidegate.connectors.outcome import CommitRefused, ForeignOutput, RetryLater
 from tidegate.connectors.sink import Settled, Sweeping
 from tidegate.core.errors import EpochFailed, PreconditionFailed
 from tidegate.core.ids import EpochId, Lineage, Slot, TaskId, Uid, ordinal, term_of
@@ -35,10 +36,11 @@ from tidegate.runtime.checkpoints.history import JobHistory
 from tidegate.runtime.checkpoints.ownership import Ownership
 from tidegate.runtime.driver import launch
 from tidegate.runtime.driver.interrupts import Interrupt
-from tidegate.runtime.driver.launch import _identity, _Launch, run_bounded, run_job
+from tidegate.runtime.driver.launch import _identity, _Launch, _origin, run_bounded, run_job
 from tidegate.runtime.driver.running_job import RunningJob
 from tidegate.runtime.driver.session import REQUIREMENTS
 from tidegate.runtime.epochs.clocks import Clocks
+from tidegate.runtime.epochs.run_options import RunOptions
 from tidegate.runtime.epochs.settings import read_settings
 from tidegate.runtime.epochs.trigger import EpochTrigger
 from tidegate.runtime.monitoring.job_events import JobEvents
@@ -102,7 +104,7 @@ def test_a_job_without_checkpoints_may_read_a_source_that_cannot_be_read_again(m
         raise RuntimeError("begins to run")
 
     monkeypatch.setattr(launch, "_start", start)
-    monkeypatch.setattr(launch, "_settings", lambda session, choices: (None, None))
+    monkeypatch.setattr(launch, "_settings", lambda session, options: (None, None))
     job = tg.Job("forgets", parallelism=1)
     job.source("in", Socket("value string")).sink("out", tg.DiscardSink())
     with pytest.raises(RuntimeError, match="begins to run"):
@@ -119,7 +121,7 @@ def test_an_interrupt_during_a_start_that_fails_ends_it_as_an_interrupt(monkeypa
         raise EpochFailed("Spark has not started the tasks of the job")
 
     monkeypatch.setattr(launch, "_start", start)
-    monkeypatch.setattr(launch, "_settings", lambda session, choices: (None, None))
+    monkeypatch.setattr(launch, "_settings", lambda session, options: (None, None))
     job = tg.Job("forgets", parallelism=1)
     job.source("in", Socket("value string")).sink("out", tg.DiscardSink())
     with pytest.raises(KeyboardInterrupt):
@@ -158,6 +160,8 @@ def test_a_bounded_job_takes_no_checkpoints(checkpoint: tg.Checkpointing) -> Non
     job.source("in", Frame("a int", isStreaming=False)).sink("out", tg.DiscardSink())
     with pytest.raises(tg.errors.PreconditionFailed, match="takes no checkpoints: Spark repeats tasks that fail"):
         job.run(Session(), checkpoint=checkpoint)  # type: ignore[arg-type]
+    with pytest.raises(tg.errors.PreconditionFailed, match="Call run\\(\\), which reads them once"):
+        job.start(Session(), checkpoint=checkpoint)  # type: ignore[arg-type]
 
 
 def mixed() -> tg.Job:
@@ -183,13 +187,13 @@ def test_one_bounded_source_among_streams_does_not_make_a_run_a_batch_program(
     """Its rows would be read once, and those that a stream has not received yet never."""
     started: list[str] = []
 
-    def start(graph: Graph, **choices: Any) -> Any:
+    def start(graph: Graph, options: RunOptions, spark: Any) -> Any:
         started.append(graph.job)
         raise RuntimeError("as a stream")
 
     monkeypatch.setattr(launch, "start_job", start)
     with pytest.raises(RuntimeError, match="as a stream"):
-        run_job(mixed().draft(), spark=Session(), checkpoint=checkpoint)  # type: ignore[arg-type]
+        run_job(mixed().draft(), RunOptions(checkpoint=checkpoint), Session())  # type: ignore[arg-type]
     assert started == ["mixed"]
 
 
@@ -242,10 +246,16 @@ def claimed(
     """Claim a job with its checkpoints in a folder, as its start does. `recovery` are options of that name."""
     graph = job.graph()
     settings, durability = read_settings(
-        1, parallelism=job.parallelism, max_parallelism=key_groups, checkpoint=replace(where(folder), mode=mode),
-        fresh=fresh, force=force,
-        options={f"execution.state-recovery.{key.replace('_', '-')}": value for key, value in recovery.items()},
-    )  # fmt: skip
+        1,
+        RunOptions(
+            parallelism=job.parallelism,
+            max_parallelism=key_groups,
+            checkpoint=replace(where(folder), mode=mode),
+            fresh=fresh,
+            force=force,
+            options={f"execution.state-recovery.{key.replace('_', '-')}": value for key, value in recovery.items()},
+        ),
+    )
     assert durability is not None
     session: Any = Session()
     storage = RoutedStorage(open_storage(durability.archive.url))
@@ -281,6 +291,15 @@ def test_a_job_starts_from_the_snapshot_it_is_given_the_path_of_and_else_from_it
             assert owned.restore_point().checkpoint_id == found
     with claimed(job, folder, KEYS_8, fresh=True) as owned:
         assert owned.restore_point().snapshot is None
+
+
+@pytest.mark.feature("E15")
+def test_the_line_of_a_start_says_where_it_begins(tmp_path: Path, savepoint: str) -> None:
+    job = counting()
+    with claimed(job, tmp_path / "next", path=savepoint) as owned:
+        assert _origin(owned.snapshot, savepoint) == f"restored from {savepoint}, a savepoint of job 'job'"
+    with claimed(job, tmp_path / "next", fresh=True) as owned:
+        assert _origin(owned.snapshot, None) == "from the beginning"
 
 
 @pytest.mark.feature("E15")
@@ -346,7 +365,7 @@ def test_a_start_refuses_a_state_that_was_renamed_without_a_word_until_it_is_dec
 ) -> None:
     silent, folder = counting("next", function=SilentCounter), tmp_path / "next"
     for refused in ({}, {"ignore_unclaimed_state": True}):
-        with pytest.raises(StateChanged, match="renamed_from='n'"), claimed(silent, folder, path=savepoint, **refused):
+        with pytest.raises(StateChanged, match='renamed_from="n"'), claimed(silent, folder, path=savepoint, **refused):
             pass
     assert not list(folder.rglob("log/*")), "nothing is written before the snapshot fits"
     with claimed(silent, folder, path=savepoint, drop_state="count/n") as owned:
@@ -399,7 +418,7 @@ def test_the_driver_opens_storage_with_the_options_of_the_job(checkpoint: tg.Che
 def test_tasks_get_the_storage_and_the_term_that_the_driver_claimed(tmp_path: Path) -> None:
     for number in (1, 2):
         with claimed(counting(), tmp_path) as owned:
-            _, chosen = read_settings(1, parallelism=2, max_parallelism=None, checkpoint=where(tmp_path))
+            _, chosen = read_settings(1, RunOptions(parallelism=2, checkpoint=where(tmp_path)))
             assert chosen is not None
             identity = _identity(owned, chosen)
             entry = owned.store.entry
@@ -492,7 +511,7 @@ def test_a_run_that_drains_does_not_start_from_a_drained_savepoint_and_read_noth
     drains: bool, savepoint_format: str | None, is_given: bool, is_refused: bool
 ) -> None:
     """It used to finish at once with exit code 0, whatever there was to read."""
-    settings, _ = read_settings(1, parallelism=2, max_parallelism=8)
+    settings, _ = read_settings(1, RunOptions(parallelism=2, max_parallelism=8))
     trigger = EpochTrigger(available_now=True, drain=drains)
     nothing: Any = None
     launch = _Launch(nothing, counting().graph(), settings, trigger, events=JobEvents("job"))
@@ -533,12 +552,23 @@ def test_the_first_start_of_a_job_is_refused_by_a_target_that_will_never_take_it
 
 def test_a_run_without_checkpoints_is_refused_by_a_target_that_will_never_take_its_output(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    settings, _ = read_settings(1, parallelism=1, max_parallelism=None, checkpoint=None)
+    settings, _ = read_settings(1, RunOptions(parallelism=1, checkpoint=None))
     session: Any = Session()
     with pytest.raises(CommitRefused, match="is a file"):
         writing(tmp_path / "file" / "out", Socket("a int")).start(session)
     with pytest.raises(CommitRefused, match="is a file"):
         run_bounded(writing(tmp_path / "file" / "out").graph(), session, settings)
+
+
+def test_a_run_of_one_epoch_does_not_wait_for_a_target_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def check_target(self: Any) -> None:
+        raise OSError("connection to 127.0.0.1:5999 failed")
+
+    monkeypatch.setattr(FileCommitter, "check_target", check_target)
+    settings, _ = read_settings(1, RunOptions(parallelism=1, checkpoint=None))
+    session: Any = Session()
+    with pytest.raises(RetryLater, match="Sink 'out': its target does not answer"):
+        run_bounded(writing(Path("out")).graph(), session, settings)
 
 
 def test_a_target_that_refuses_after_a_checkpoint_does_not_keep_a_job_from_starting(

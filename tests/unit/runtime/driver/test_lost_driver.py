@@ -16,7 +16,7 @@ import pytest
 from tests.unit.runtime.driver.run_kit import run_report
 from tests.unit.runtime.driver.test_reporter import Reporter
 from tests.unit.savepoint.checkpoint_kit import History
-from tidegate.checkpoint.entry import RunOutcome
+from tidegate.checkpoint.job_log.entry import RunOutcome
 from tidegate.core.processes import this_process
 from tidegate.events.event import JobFailureEvent
 from tidegate.runtime.driver.lost_driver import LostDriver

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tests.unit.runtime.driver.run_kit import run_report
 from tests.unit.runtime.monitoring.test_progress import complete, coordinator
 from tests.waiting import eventually
-from tidegate.checkpoint.failure import CheckpointFailureReason
+from tidegate.checkpoint.coordination.failure import CheckpointFailureReason
+from tidegate.checkpoint.coordination.requests import Request, RequestKind
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.checkpoint.requests import Request, RequestKind
 from tidegate.config import CheckpointConfig, Checkpointing, read_options
 from tidegate.core.ids import Term
 from tidegate.runtime.driver import recorder

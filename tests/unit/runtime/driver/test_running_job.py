@@ -21,6 +21,7 @@ from tidegate.runtime.driver.running_job import Epochs, RunningJob
 from tidegate.runtime.driver.stop_request import StopRequest
 from tidegate.runtime.epochs.clocks import Clocks
 from tidegate.runtime.epochs.reports import EpochReport, EpochReports
+from tidegate.runtime.epochs.run_options import RunOptions
 from tidegate.runtime.epochs.settings import read_settings
 from tidegate.runtime.epochs.trigger import EpochTrigger
 from tidegate.runtime.monitoring.job_events import JobEvents
@@ -66,7 +67,7 @@ def running(folder: Path, target: Target, loop: CheckpointLoop | None, mode: str
     job = tg.Job("job", parallelism=1)
     job.source("in", Frame("a int")).sink("out", Sink(target))
     chosen = None if mode is None else tg.Checkpointing(dir=str(folder / "ckpt"), interval="1 h", mode=mode)
-    _, durability = read_settings(1, parallelism=1, max_parallelism=None, checkpoint=chosen)
+    _, durability = read_settings(1, RunOptions(parallelism=1, checkpoint=chosen))
     point = None if loop is None else loop.ownership.restore_point()
     runner: Any = Runner(Lineage("line"), Term(1)) if point is None else Runner(point.lineage, point.term)
     nobody: Any = None

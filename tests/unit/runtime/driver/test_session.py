@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
@@ -9,7 +10,14 @@ from urllib.request import url2pathname
 import pytest
 
 from tidegate.core.errors import PreconditionFailed
-from tidegate.runtime.driver.session import BATCH_BYTES, JAVA_OPTIONS, REQUIREMENTS, check_session, quiet_java
+from tidegate.runtime.driver.session import (
+    BATCH_BYTES,
+    JAVA_OPTIONS,
+    REQUIREMENTS,
+    check_session,
+    local_workers,
+    quiet_java,
+)
 
 RIGHT = {requirement.key: requirement.wanted for requirement in REQUIREMENTS}
 
@@ -116,3 +124,22 @@ def test_what_an_administrator_has_configured_is_kept(tmp_path):
 
 def test_a_jvm_that_runs_already_is_left_alone():
     assert quiet_java({}, {"PYSPARK_GATEWAY_PORT": "4040"}) == {}
+
+
+def test_workers_of_this_machine_are_forked_with_everything_loaded():
+    assert local_workers("local[*,4]", {}, {"PYSPARK_PYTHON": sys.executable}) == {
+        "spark.python.daemon.module": "tidegate.runtime.epochs.worker_daemon"
+    }
+
+
+@pytest.mark.parametrize(
+    ("master", "config", "python"),
+    [
+        ("spark://somewhere:7077", {}, sys.executable),
+        (None, {}, sys.executable),
+        ("local[2]", {}, "/another/python"),
+        ("local[2]", {"spark.pyspark.python": "/another/python"}, sys.executable),
+    ],
+)
+def test_a_python_that_may_not_have_tidegate_starts_workers_as_spark_does(master, config, python):
+    assert local_workers(master, config, {"PYSPARK_PYTHON": python}) == {}

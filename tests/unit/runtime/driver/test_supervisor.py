@@ -15,7 +15,7 @@ import pytest
 
 from tests.unit.runtime.checkpoints.test_output import WAIT_S, Place, Target
 from tests.unit.runtime.driver.test_running_job import Runner, running
-from tidegate.checkpoint.log import ClaimLost
+from tidegate.checkpoint.job_log.log import ClaimLost
 from tidegate.config.choices import JobEnd
 from tidegate.config.restart_strategy import FailureRate, FixedDelay, NoRestart
 from tidegate.core.clock import Instant, MonotonicMs, WallMs

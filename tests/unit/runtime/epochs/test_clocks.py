@@ -9,8 +9,8 @@ from tidegate.core.ids import Uid
 from tidegate.core.times import MAX_WATERMARK, MIN_WATERMARK, EpochTime
 from tidegate.graph.event_times import split_name
 from tidegate.graph.model import NodeId, Source
-from tidegate.graph.schema import Schema
 from tidegate.runtime.epochs.clocks import Clocks, is_due
+from tidegate.schema.schema import Schema
 
 SCHEMA = Schema.parse("ts timestamp")
 

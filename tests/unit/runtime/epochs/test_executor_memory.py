@@ -8,11 +8,11 @@ import pytest
 
 from tidegate.config import OptionError
 from tidegate.runtime.epochs.executor_memory import WORKER_ADDRESSES, WORKER_BYTES, ExecutorMemory, describe_budget
+from tidegate.runtime.epochs.run_options import RunOptions
 from tidegate.runtime.epochs.settings import read_settings, within_memory
 
 P = "state.backend.rocksdb.memory."
 MB = 1 << 20
-NONE = {"parallelism": None, "max_parallelism": None}
 
 
 def settings(**given: str):
@@ -118,12 +118,12 @@ def test_memory_that_is_not_managed_is_the_users_own_affair() -> None:
 
 @pytest.mark.feature("F37", "F44")
 def test_a_job_starts_with_the_share_of_a_slot_or_not_at_all() -> None:
-    found, _ = read_settings(2, **NONE, state_backend="rocksdb", options={P + "fixed-per-tm": "512 mb"})
+    found, _ = read_settings(2, RunOptions(state_backend="rocksdb", options={P + "fixed-per-tm": "512 mb"}))
     divided = within_memory(found, settings(executor_cores="4"))
     assert divided.backend_options == {P + "fixed-per-slot": 128 * MB}
     with pytest.raises(OptionError, match="leaves 100 MB for all of them"):
         within_memory(found, settings(executor_cores="4", executor_memoryOverhead="100m"))
-    heap, _ = read_settings(2, **NONE)
+    heap, _ = read_settings(2, RunOptions())
     assert within_memory(heap, settings(executor_memoryOverhead="1m")) == heap
 
 
@@ -138,7 +138,7 @@ def test_a_share_of_the_memory_leaves_the_other_options_of_the_backend_as_they_a
 @pytest.mark.feature("F42")
 def test_a_start_says_which_options_the_budget_overrides(caplog: pytest.LogCaptureFixture) -> None:
     given = {"state.backend.rocksdb.block.cache-size": "8 mb"}
-    found, _ = read_settings(2, **NONE, state_backend="rocksdb", options=given)
+    found, _ = read_settings(2, RunOptions(state_backend="rocksdb", options=given))
     with caplog.at_level("INFO", "tidegate"):
         within_memory(found, settings(master="local[2]"))
     assert "block.cache-size: Overridden by the memory budget of a slot, which makes it 160 MB" in caplog.text

@@ -9,13 +9,14 @@ from typing import Any, ClassVar
 import pytest
 
 import tidegate as tg
-from tidegate.checkpoint.assignment import KeyedShare, TaskRestore
 from tidegate.checkpoint.metadata import TaskState
-from tidegate.checkpoint.version_restore import RestoreOrder
+from tidegate.checkpoint.task.assignment import KeyedShare, TaskRestore
+from tidegate.checkpoint.task.version_restore import RestoreOrder
 from tidegate.connectors.kafka.errors import KafkaUnavailable, RecordUnreadable, RowsGone, RowUnwritable
 from tidegate.core.errors import EpochFailed
 from tidegate.core.ids import EpochId, HostId, Lineage, Partition, Slot, TaskId, Term
 from tidegate.runtime.epochs.check import Accepted, Missed
+from tidegate.runtime.epochs.run_options import RunOptions
 from tidegate.runtime.epochs.runner import EpochRunner, Identity, StateLost, _Epoch, _of_task
 from tidegate.runtime.epochs.settings import read_settings
 from tidegate.runtime.epochs.slot_placement import PlacedSlots
@@ -63,7 +64,7 @@ def runner_of(in_python: bool = False, **choices: Any) -> EpochRunner:
     rows = rows.map(lambda row: row) if in_python else rows
     one = rows.key_by("k").process("one", Forgets(), schema="k string, n bigint")
     one.key_by("k").process("two", Forgets(), schema="k string, n bigint").sink("out", tg.CollectSink())
-    settings, _ = read_settings(1, **{"parallelism": 2, "max_parallelism": 40} | choices)
+    settings, _ = read_settings(1, RunOptions(**{"parallelism": 2, "max_parallelism": 40} | choices))
     session: Any = Session()
     return EpochRunner(session, job.graph(), settings, Identity(Lineage("line"), Term(3), ARCHIVE))
 

@@ -15,12 +15,12 @@ import tidegate as tg
 from tests.unit.runtime.exchange.rows_kit import control_rows, unpacked
 from tidegate.core.ids import Slot
 from tidegate.graph.levels import plan
-from tidegate.graph.schema import DataType
 from tidegate.runtime.exchange import channel
 from tidegate.runtime.exchange.channel import CHUNK_BYTES, ChannelWriter, read_packed
 from tidegate.runtime.exchange.edge_rows import EdgeRows
-from tidegate.state.key_groups import key_group, slot_of
-from tidegate.state.murmur3 import hash_key
+from tidegate.schema.schema import DataType
+from tidegate.state.keys.key_groups import key_group, slot_of
+from tidegate.state.keys.murmur3 import hash_key
 
 PARALLELISM, MAX_PARALLELISM = 3, 128
 SALTS = (70, 71, 72)

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark import cloudpickle
 
-from tests.unit.checkpoint.test_ledger_model import steps_of
-from tidegate.checkpoint.assignment import TaskRestore
+from tests.unit.checkpoint.output.test_ledger_model import steps_of
+from tidegate.checkpoint.files.shared import Boundary, orphans
 from tidegate.checkpoint.layout import FileScope, JobLayout
-from tidegate.checkpoint.shared import Boundary, orphans
-from tidegate.checkpoint.version_restore import RestoreOrder
-from tidegate.checkpoint.version_upload import EarlyUpload, Stored, UploadOrder
+from tidegate.checkpoint.task.assignment import TaskRestore
+from tidegate.checkpoint.task.version_restore import RestoreOrder
+from tidegate.checkpoint.task.version_upload import EarlyUpload, Stored, UploadOrder
 from tidegate.connectors.sink import Committable
 from tidegate.core.errors import ProtocolViolation, StorageError
 from tidegate.core.faults import arm

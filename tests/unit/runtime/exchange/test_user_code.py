@@ -10,10 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from tidegate.core.errors import CorruptState, UserCodeError
+from tidegate.core.errors import CorruptState, UserCodeError, WrongValue
 from tidegate.runtime.epochs.failover import Repeat, after_user_error
 from tidegate.runtime.exchange.assignment import TaskAssignment
-from tidegate.runtime.exchange.user_code import FunctionFailed, UserErrorReport, decoded, encoded, find
+from tidegate.runtime.exchange.user_code import FunctionFailed, SinkWriteFailed, UserErrorReport, decoded, encoded, find
 
 Row = namedtuple("Row", "k v")
 BAD = Row("a", 0)
@@ -126,13 +126,57 @@ def test_a_row_that_is_read_like_a_dictionary_gets_the_right_spelling(function):
     assert "A row is a tuple with names: write row.v instead of row['v']." in text
 
 
+Wide = namedtuple("Wide", "user amount")
+
+
+def by_near_name(row):
+    return row["amuont"]
+
+
+def by_the_name_of_another(row):
+    state = (1, 2)
+    return state["total"]
+
+
+def test_a_name_that_is_no_column_gets_no_advice_to_write_it():
+    text = str(failed(by_near_name, Wide("ann", 5)).report.told())
+    assert "There is no column 'amuont'. Did you mean 'amount'? The columns are user, amount." in text
+    assert "row.amuont" not in text
+    assert "state.total" not in str(report_of(by_the_name_of_another).told())
+
+
+def test_a_value_that_does_not_fit_its_state_shows_key_and_line():
+    """It is found when values are encoded, after the last row."""
+    wrong = WrongValue(
+        "State 'last' was given a value of another type than declared. Cannot store 'text' (str) as int."
+    )
+    wrong.key = "ann"
+    line = '        self.last.update("text")'
+    wrong.writes = (("rules.py", 7, "process_element", line), ("rules.py", 9, "on_timer", "self.last.update(1)"))
+    text = str(FunctionFailed("totals", wrong).report.told())
+    assert "operator 'totals' raised WrongValue: State 'last' was given" in text
+    assert "  key:  'ann'" in text
+    assert '  line: rules.py:7, in process_element\n\n      self.last.update("text")\n      ^^^^' in text
+    assert "Also written in rules.py:9." in text
+
+
+def test_a_submodule_is_told_from_a_package():
+    def imports(row):
+        import json.no_such_part  # noqa: F401
+
+    text = str(report_of(imports).told())
+    assert "has a package 'json', but no module 'json.no_such_part' in it" in text
+    assert "Install the same version there as here" in text
+
+
 def test_a_module_that_executors_do_not_have_is_named_with_the_ways_to_get_it_there():
     def imports(row):
         import no_such_package.inner  # noqa: F401
 
     text = str(report_of(imports).told())
     assert "The Python that runs the tasks has no package 'no_such_package'." in text
-    assert "--py-files" in text
+    assert "(spark.submit.pyFiles for modules, spark.archives for an environment)" in text
+    assert "--py-files" not in text
 
 
 class UsesMissingPackage:
@@ -152,13 +196,46 @@ def test_a_package_that_is_missing_when_the_functions_are_loaded_gets_the_same_a
     error = find(f"PythonException: {failed.value}")
     text = str(error)
     assert error.fatal
-    assert "the functions of the job cannot be loaded on an executor: No module named 'no_such_package'" in text
+    assert "functions of the job cannot be loaded on an executor: No module named 'no_such_package'" in text
     assert "The Python that runs the tasks has no package 'no_such_package'. Install it on every executor" in text
-    assert text.count("--py-files") == 1
-    assert "spark.submit.pyFiles" not in text
+    assert text.count("spark.submit.pyFiles") == 1
+    assert text.startswith("The functions of the job cannot be loaded on an executor: No module named")
+    assert "(all)" not in text
+    assert "GraphError" not in text
 
 
 def test_a_name_that_an_executors_module_does_not_have_is_told_with_what_to_send():
     program = pickle.dumps(UsesMissingPackage("json")).replace(b"import_module", b"import_modulo")
     with pytest.raises(FunctionFailed, match=r"cannot be loaded on an executor.*import_modulo.*spark\.submit\.pyFiles"):
         TaskAssignment.unpickle(SimpleNamespace(program=program))
+
+
+def cannot_write(error: Exception) -> FunctionFailed:
+    try:
+        raise error
+    except Exception as raised:
+        return FunctionFailed("out", raised, target="json files in /x/out")
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_sink_that_cannot_write_is_named_with_its_target_and_the_job_may_restart(comes_back: bool):
+    report = decoded(encoded(cannot_write(NotADirectoryError("/x/out is a file")).report))
+    told = report.told(comes_back)
+    assert isinstance(told, SinkWriteFailed)
+    assert str(told).startswith("Sink 'out' cannot write json files in /x/out: NotADirectoryError: /x/out is a file")
+    assert "Make the target writable" in str(told)
+    assert (told.fatal, told.retryable) == (False, True)
+
+
+def test_a_mistake_in_a_sink_is_shown_with_its_line_and_ends_the_job():
+    told = cannot_write(TypeError("no such argument")).report.told()
+    assert isinstance(told, SinkWriteFailed)
+    assert told.fatal
+    assert "test_user_code.py" in str(told)
+    assert "Correct the sink" in str(told)
+
+
+def test_an_error_of_a_sink_is_found_in_the_text_of_an_error_of_spark():
+    found = find(f"org.apache.spark.SparkException: … {cannot_write(OSError('disk full'))} …")
+    assert isinstance(found, SinkWriteFailed)
+    assert found.sink == "out"

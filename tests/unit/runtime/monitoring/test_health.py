@@ -10,8 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.runtime.driver.run_kit import TASK_LINE, run_report
-from tidegate.checkpoint.failure import CheckpointFailureReason as Reason
-from tidegate.checkpoint.statistics import CheckpointStats, CheckpointStatus, Counts, Restored, StatisticsReport
+from tidegate.checkpoint.coordination.failure import CheckpointFailureReason as Reason
+from tidegate.checkpoint.coordination.statistics import (
+    CheckpointStats,
+    CheckpointStatus,
+    Counts,
+    Restored,
+    StatisticsReport,
+)
 from tidegate.config import CheckpointConfig, Checkpointing, read_options
 from tidegate.core.ids import EpochId, Term
 from tidegate.runtime.monitoring.health import OVERDUE_INTERVALS, Tone, answers, end_text, rates
@@ -103,6 +109,10 @@ SITUATIONS: dict[str, tuple[dict[str, Any], tuple[tuple[str, str], ...]]] = {
             "checkpoints": statistics(), "unprotected_since_ms": None,
         },
         (("none", "Starting"), ("none", "No epoch"), ("none", "None yet"), ("none", "No task"), ("none", "None")),
+    ),
+    "in its first epoch": (
+        {"epochs": (), "tasks": (), "unprotected_since_ms": None, "running_since_ms": NOW - 15 * SECOND},
+        (("none", "Starting"), ("none", "No epoch yet"), ("ok", "4 s"), ("none", "No task"), ("none", "None")),
     ),
     "started": (
         {"epochs": (), "tasks": (), "checkpoints": statistics(), "unprotected_since_ms": None},
@@ -241,6 +251,15 @@ def test_the_slowest_task_is_the_busiest_and_its_rows_are_compared_with_its_leve
 def test_a_restored_job_says_what_it_started_from() -> None:
     job = report(checkpoints=statistics(restored=RESTORED), unprotected_since_ms=None)
     assert answers(job, NOW)[2].detail == "started from checkpoint #7"
+
+
+def test_a_checkpoint_before_the_rows_of_a_long_epoch_does_not_contain_every_row() -> None:
+    every_row = "contains every row"
+    assert every_row in answers(report(unprotected_since_ms=None), NOW)[2].detail
+    assert every_row in answers(report(unprotected_since_ms=None, running_since_ms=NOW - SECOND), NOW)[2].detail
+    assert (
+        every_row not in answers(report(unprotected_since_ms=None, running_since_ms=NOW - 15 * SECOND), NOW)[2].detail
+    )
 
 
 def test_a_savepoint_that_ended_the_job_is_named() -> None:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from tests.unit.runtime.checkpoints.test_loop import WAIT_S, Place
 from tests.unit.runtime.driver.epoch_kit import epoch_report
-from tidegate.checkpoint.failure import CheckpointFailureReason
-from tidegate.checkpoint.pending import PendingCheckpoint
-from tidegate.checkpoint.requests import Request, RequestKind
-from tidegate.checkpoint.statistics import CheckpointStatistics
+from tidegate.checkpoint.coordination.failure import CheckpointFailureReason
+from tidegate.checkpoint.coordination.pending import PendingCheckpoint
+from tidegate.checkpoint.coordination.requests import Request, RequestKind
+from tidegate.checkpoint.coordination.statistics import CheckpointStatistics
 from tidegate.core.ids import EpochId, Slot, TaskId, Term
 from tidegate.events.event import (
     CheckpointEvent,

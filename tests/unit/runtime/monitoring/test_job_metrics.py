@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from tidegate.checkpoint.release_plan import WaitingOutput
-from tidegate.checkpoint.sink_commits import SinkCommits
-from tidegate.checkpoint.statistics import CheckpointStatistics
+from tidegate.checkpoint.coordination.statistics import CheckpointStatistics
+from tidegate.checkpoint.output.release_plan import WaitingOutput
+from tidegate.checkpoint.output.sink_commits import SinkCommits
 from tidegate.core.clock import Instant, MonotonicMs, WallMs
 from tidegate.core.ids import EpochId, Slot, TaskId, Term, Uid
 from tidegate.graph.event_times import split_name

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from tidegate.checkpoint.coordinator import Cadence, Coordinator
-from tidegate.checkpoint.entry import CheckpointRef
-from tidegate.checkpoint.failure import CheckpointFailureReason
-from tidegate.checkpoint.pending import UploadAck
-from tidegate.checkpoint.requests import Request, RequestKind
+from tidegate.checkpoint.coordination.coordinator import Coordinator
+from tidegate.checkpoint.coordination.failure import CheckpointFailureReason
+from tidegate.checkpoint.coordination.requests import Request, RequestKind
+from tidegate.checkpoint.coordination.timing import Cadence, Timing
+from tidegate.checkpoint.files.task_part import UploadAck
+from tidegate.checkpoint.job_log.entry import CheckpointRef
 from tidegate.core.ids import EpochId, Lineage, Slot, TaskId, Term
 from tidegate.runtime.epochs.reports import EpochReport
 from tidegate.runtime.monitoring.progress import Progress, line
@@ -25,7 +26,7 @@ TASK = TaskId(1, Slot(0))
 
 
 def coordinator() -> Coordinator:
-    made = Coordinator(Cadence(None), [TASK])
+    made = Coordinator(Timing(Cadence(None)), [TASK])
     made.epoch_finished(EPOCH, True, at(0))
     return made
 

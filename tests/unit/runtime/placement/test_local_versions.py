@@ -13,10 +13,10 @@ from tidegate.core.ids import AttemptId, EpochId, HostId, Lineage, Slot, TaskId,
 from tidegate.runtime.epochs.slot_placement import SlotHomes
 from tidegate.runtime.placement.anchor import Anchor, Probe
 from tidegate.runtime.placement.local_versions import LocalVersions
-from tidegate.state import left_lineages
-from tidegate.state.local_root import VARIABLE, LocalRoot
+from tidegate.state.disk import left_lineages
+from tidegate.state.disk.local_root import VARIABLE, LocalRoot
+from tidegate.state.disk.version_directory import version_path
 from tidegate.state.version import VersionId
-from tidegate.state.version_directory import version_path
 
 JOB, LINEAGE = "counts", Lineage("one")
 TASKS = [TaskId(1, Slot(slot)) for slot in range(3)]

@@ -9,8 +9,8 @@ import pytest
 from tidegate.core.errors import PreconditionFailed
 from tidegate.core.ids import Uid
 from tidegate.graph.model import NodeId, Source
-from tidegate.graph.schema import Schema
 from tidegate.runtime.sources.source_checks import check_sources, reordering
+from tidegate.schema.schema import Schema
 
 KAFKA = (
     "== Parsed Logical Plan ==\n"

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.checkpoint.contents import contents_of
+from tidegate.checkpoint.files.contents import contents_of
+from tidegate.checkpoint.files.shared import SharedRegistry
 from tidegate.checkpoint.metadata import CheckpointMetadata, SnapshotKind, codec
-from tidegate.checkpoint.shared import SharedRegistry
 from tidegate.core.ids import EpochId, Lineage, Term, Uid
 from tidegate.runtime.sources.query_directory import SourceNotes
 from tidegate.runtime.sources.source_notes import UnclaimedPositions, load_notes, store_notes

@@ -18,12 +18,12 @@ from tidegate.connectors.sink import Committable, CommitterContext
 from tidegate.core.history import ClaimedTerm, History
 from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
 from tidegate.graph.levels import plan
-from tidegate.graph.schema import Schema
 from tidegate.runtime.epochs.job_description import TaskSink, task_sinks
 from tidegate.runtime.exchange.assignment import Archive, CheckpointWork, PublishOrder
 from tidegate.runtime.exchange.messages import PublishedMark
 from tidegate.runtime.task import background_publish as task_publish
 from tidegate.runtime.task.background_publish import Publishing
+from tidegate.schema.schema import Schema
 
 LINE = Lineage("line")
 

@@ -10,14 +10,14 @@ import pytest
 
 import tidegate as tg
 from tests.unit.runtime.task.test_task import Level, barrier
+from tidegate.checkpoint.files.shared import Boundary
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.checkpoint.shared import Boundary
 from tidegate.core.ids import EpochId, Lineage, Term
 from tidegate.runtime.exchange.assignment import Archive
 from tidegate.runtime.exchange.progress_marks import LocalMarks, StoredMarks
 from tidegate.runtime.task import run_level
 from tidegate.runtime.task.progress_reporter import EpochProgress, ProgressReporter
-from tidegate.state.local_root import LocalRoot
+from tidegate.state.disk.local_root import LocalRoot
 from tidegate.storage import open_storage
 
 EPOCH = EpochId(Term(3), 7)

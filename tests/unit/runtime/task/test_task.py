@@ -13,18 +13,18 @@ import pytest
 
 import tidegate as tg
 from tests.unit.runtime.exchange.rows_kit import control_rows, packed_rows
-from tidegate.checkpoint.staging import read_staged
+from tidegate.checkpoint.output.staging import read_staged
 from tidegate.connectors.sink import Committable, CommitterContext
 from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
 from tidegate.graph import state_ids
 from tidegate.graph.levels import plan
-from tidegate.graph.schema import Schema
 from tidegate.runtime.epochs.pickling import pickled
 from tidegate.runtime.exchange.assignment import Archive, CheckpointWork, TaskAssignment
 from tidegate.runtime.exchange.messages import Barrier, FaultKind, decode_ack, decode_barrier, encode
 from tidegate.runtime.exchange.program import exchange, programs
 from tidegate.runtime.exchange.user_code import decoded
 from tidegate.runtime.task import run_level as task
+from tidegate.schema.schema import Schema
 from tidegate.state.rocksdb import RocksDBBackend
 from tidegate.state.version import VersionId
 from tidegate.storage import open_storage

@@ -20,7 +20,7 @@ from tidegate.core import faults
 from tidegate.core.measuring import Measuring, StateTracking
 from tidegate.core.times import EpochTime
 from tidegate.runtime.exchange.messages import TaskAck, TaskMetrics, encode
-from tidegate.state import state_sizes
+from tidegate.state.disk import state_sizes
 from tidegate.state.rocksdb.native_metrics import NAMES
 from tidegate.state.version import VersionId
 from tidegate.storage import StorageUnavailable

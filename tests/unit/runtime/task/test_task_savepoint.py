@@ -13,17 +13,17 @@ import pytest
 
 import tidegate as tg
 from tests.unit.runtime.task.test_task import Count, Level, barrier
-from tidegate.checkpoint.assignment import KeyedShare, TaskRestore
-from tidegate.checkpoint.operators import describe
-from tidegate.checkpoint.task_part import decode_part
-from tidegate.checkpoint.version_restore import Migration, RestoreOrder
-from tidegate.checkpoint.version_upload import UploadOrder
+from tidegate.checkpoint.files.task_part import decode_part
+from tidegate.checkpoint.metadata.operators import describe
+from tidegate.checkpoint.task.assignment import KeyedShare, TaskRestore
+from tidegate.checkpoint.task.version_restore import Migration, RestoreOrder
+from tidegate.checkpoint.task.version_upload import UploadOrder
 from tidegate.core import faults
 from tidegate.core.ids import Slot, TaskId, Term
 from tidegate.runtime.exchange.assignment import Archive, CheckpointWork
 from tidegate.runtime.exchange.messages import FaultKind
-from tidegate.state import left_lineages
-from tidegate.state.local_root import LocalRoot
+from tidegate.state.disk import left_lineages
+from tidegate.state.disk.local_root import LocalRoot
 from tidegate.state.version import VersionId
 
 TASK = TaskId(2, Slot(0))

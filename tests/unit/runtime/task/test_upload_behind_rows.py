@@ -15,9 +15,9 @@ import pytest
 
 from tests.unit.runtime.task.test_task import Level
 from tests.unit.runtime.task.test_task_savepoint import TASK, feed
+from tidegate.checkpoint.files.task_part import decode_part
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.checkpoint.task_part import decode_part
-from tidegate.checkpoint.version_upload import EarlyUpload, UploadOrder
+from tidegate.checkpoint.task.version_upload import EarlyUpload, UploadOrder
 from tidegate.core import faults
 from tidegate.core.ids import AttemptId, Slot, TaskId
 from tidegate.runtime.exchange.assignment import Archive, CheckpointWork

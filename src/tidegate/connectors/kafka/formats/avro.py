@@ -13,12 +13,21 @@ from tidegate.connectors.kafka.formats.record_format import Decode, Encode
 from tidegate.connectors.kafka.formats.registry import serdes
 from tidegate.connectors.kafka.formats.registry_format import context, reading, writing
 from tidegate.connectors.kafka.formats.text_format import TextFormat
-from tidegate.graph.datatype import DataType
+from tidegate.schema.datatype import DataType
 
 
 @dataclass(frozen=True)
 class AvroFormat(TextFormat):
-    """Avro, with schemas in a registry: `AvroFormat("http://registry:8081")`. `schema` is an Avro schema as text."""
+    """Avro, with schemas in a registry: `AvroFormat("http://registry:8081")`.
+
+    Args:
+        registry: The address of the schema registry.
+        subject: Where schemas are looked up and registered. By default `{topic}-value` or `{topic}-key`.
+        auto_register_schemas: Whether a sink registers the schema of its rows. Otherwise, it must be registered.
+        config: Further settings of confluent-kafka's registry client, such as `basic.auth.user.info` or `ssl.ca.location`.
+        schema: An Avro schema as text. By default, a source reads with the latest one in the registry, and a sink derives
+            it from its column.
+    """
 
     kind: ClassVar[str] = "avro"
     registered_as: ClassVar[str] = "AVRO"

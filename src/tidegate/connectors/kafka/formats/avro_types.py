@@ -9,7 +9,7 @@ from decimal import MAX_PREC, Context, Decimal
 from typing import Any
 
 from tidegate.core.errors import SchemaError
-from tidegate.graph.datatype import DataType, Field
+from tidegate.schema.datatype import DataType, Field
 
 Fix = Callable[[Any], Any]
 _PLAIN = {

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from tidegate.core.errors import GraphError
-from tidegate.graph.datatype import DataType
+from tidegate.schema.datatype import DataType
 
 _WIDER = {
     "tinyint": {"smallint", "int", "bigint", "float", "double"},

@@ -16,7 +16,7 @@ from tidegate.connectors.kafka.formats.json_schema import JsonSchemaFormat
 from tidegate.connectors.kafka.formats.protobuf import ProtobufFormat
 from tidegate.connectors.kafka.formats.record_format import Decode, RecordFormat, RecordPart
 from tidegate.connectors.kafka.reader import HEADERS, columns
-from tidegate.graph.datatype import DataType
+from tidegate.schema.datatype import DataType
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -152,7 +152,7 @@ def _decoder(format: str, subject: str) -> tuple[Decode, DataType]:
 
 @lru_cache(maxsize=1)
 def _error_type() -> pa.DataType:
-    from tidegate.graph.schema import Schema
+    from tidegate.schema.schema import Schema
 
     return Schema.parse(f"{ERROR_COLUMN} {ERROR_TYPE}").fields[0].type.to_arrow()
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from tidegate.connectors.kafka.errors import RowUnwritable
 from tidegate.connectors.kafka.formats.decoding import format_of
 from tidegate.connectors.kafka.formats.record_format import Encode, RecordFormat, RecordPart
-from tidegate.graph.datatype import DataType, Field
-from tidegate.graph.ddl import Parser
-from tidegate.graph.schema import Schema
+from tidegate.schema.datatype import DataType, Field
+from tidegate.schema.ddl import Parser
+from tidegate.schema.schema import Schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

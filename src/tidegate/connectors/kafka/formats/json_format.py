@@ -10,10 +10,10 @@ from tidegate.connectors.kafka.formats.column_match import check_fits
 from tidegate.connectors.kafka.formats.json_types import FINITE, as_json, json_schema
 from tidegate.connectors.kafka.formats.record_format import Decode, Encode, RecordFormat
 from tidegate.core.errors import GraphError
-from tidegate.graph.datatype import DataType
-from tidegate.graph.key_values import INT_BITS
-from tidegate.graph.row_classes import schema_of_rows
-from tidegate.graph.schema import Schema
+from tidegate.schema.datatype import DataType
+from tidegate.schema.key_values import INT_BITS
+from tidegate.schema.row_classes import schema_of_rows
+from tidegate.schema.schema import Schema
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,22 @@ from tidegate.connectors.kafka.formats.record_format import Decode, Encode
 from tidegate.connectors.kafka.formats.registry import serdes
 from tidegate.connectors.kafka.formats.registry_format import context, reading, writing
 from tidegate.connectors.kafka.formats.text_format import TextFormat
-from tidegate.graph.datatype import DataType
+from tidegate.schema.datatype import DataType
 
 
 @dataclass(frozen=True)
 class JsonSchemaFormat(TextFormat):
-    """JSON, with schemas in a registry: `JsonSchemaFormat("http://registry:8081")`. `schema` is a JSON schema as text. Records
-    and rows that it does not allow are errors."""
+    """JSON, with schemas in a registry: `JsonSchemaFormat("http://registry:8081")`. Records and rows that the schema does not
+    allow are errors.
+
+    Args:
+        registry: The address of the schema registry.
+        subject: Where schemas are looked up and registered. By default `{topic}-value` or `{topic}-key`.
+        auto_register_schemas: Whether a sink registers the schema of its rows. Otherwise, it must be registered.
+        config: Further settings of confluent-kafka's registry client, such as `basic.auth.user.info` or `ssl.ca.location`.
+        schema: A JSON schema as text. By default, a source reads with the latest one in the registry, and a sink derives
+            it from its column.
+    """
 
     kind: ClassVar[str] = "json-schema"
     registered_as: ClassVar[str] = "JSON"

@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 from tidegate.core.errors import SchemaError
-from tidegate.graph.datatype import DataType, Field
+from tidegate.schema.datatype import DataType, Field
 
 Convert = Callable[[Any], Any]
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from tidegate.core.errors import GraphError, SchemaError
-from tidegate.graph.datatype import DataType, Field
+from tidegate.schema.datatype import DataType, Field
 
 _TIMESTAMP = "google.protobuf.Timestamp"
 _WRAPPERS = {

@@ -10,14 +10,20 @@ from tidegate.connectors.kafka.formats.message_type import MessageType, reader_o
 from tidegate.connectors.kafka.formats.record_format import Decode, Encode
 from tidegate.connectors.kafka.formats.registry import serdes
 from tidegate.connectors.kafka.formats.registry_format import RegistryFormat, context, reading, writing
-from tidegate.graph.datatype import DataType
+from tidegate.schema.datatype import DataType
 
 
 @dataclass(frozen=True)
 class ProtobufFormat(RegistryFormat):
-    """Protobuf, with schemas in a registry: `ProtobufFormat("http://registry:8081", message=order_pb2.Order)`.
+    """Protobuf, with schemas in a registry: `ProtobufFormat("http://registry:8081", message=order_pb2.Order)`. A topic has one
+    type of message.
 
-    `message` is the class that `protoc` generated. A topic has one type of message.
+    Args:
+        registry: The address of the schema registry.
+        subject: Where schemas are looked up and registered. By default `{topic}-value` or `{topic}-key`.
+        auto_register_schemas: Whether a sink registers the schema of its rows. Otherwise, it must be registered.
+        config: Further settings of confluent-kafka's registry client, such as `basic.auth.user.info` or `ssl.ca.location`.
+        message: The class that `protoc` generated.
     """
 
     kind: ClassVar[str] = "protobuf"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Literal, Self
 
-from tidegate.graph.datatype import DataType
+from tidegate.schema.datatype import DataType
 
 RecordPart = Literal["key", "value"]
 Decode = Callable[[bytes], Any]

@@ -29,17 +29,17 @@ _unknown: set[tuple[str, int]] = set()
 
 @dataclass(frozen=True)
 class RegistryFormat(RecordFormat):
-    """A format with a schema registry.
-
-    `subject` is where schemas are looked up and registered, by default `{topic}-value` or `{topic}-key`. `config` holds
-    further settings of confluent-kafka's registry client, such as `basic.auth.user.info` or `ssl.ca.location`.
-    """
+    """A format with a schema registry."""
 
     registry: str
+    """The address of the schema registry, such as `http://host:8081`."""
     _: KW_ONLY
     subject: str | None = None
+    """Where schemas are looked up and registered. By default `{topic}-value` or `{topic}-key`."""
     auto_register_schemas: bool = True
+    """Whether a sink registers the schema of its rows. Otherwise, it must be registered."""
     config: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """Further settings of confluent-kafka's registry client, such as `basic.auth.user.info` or `ssl.ca.location`."""
 
     def __post_init__(self) -> None:
         if not self.registry.startswith(("http://", "https://")):

@@ -10,7 +10,7 @@ from tidegate.connectors.kafka.formats.column_match import check_fits
 from tidegate.connectors.kafka.formats.registry import registry_errors, serdes
 from tidegate.connectors.kafka.formats.registry_format import RegistryFormat
 from tidegate.core.errors import GraphError
-from tidegate.graph.datatype import DataType
+from tidegate.schema.datatype import DataType
 
 
 @dataclass(frozen=True)

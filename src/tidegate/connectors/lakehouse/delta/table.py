@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.connectors.lakehouse.delta.values import PARTITION_KINDS
 from tidegate.connectors.lakehouse.errors import TableUnsuitable
 from tidegate.core.errors import SchemaError, UnsupportedType
-from tidegate.graph.schema import DataType, Schema
+from tidegate.schema.schema import DataType, Schema
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

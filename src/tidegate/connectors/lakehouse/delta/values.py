@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from tidegate.graph.schema import DataType, Field
+from tidegate.schema.schema import DataType, Field
 
 if TYPE_CHECKING:
     import pyarrow as pa

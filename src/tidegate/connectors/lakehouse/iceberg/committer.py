@@ -32,7 +32,7 @@ from tidegate.connectors.outcome import CommitOutcome, outcomes
 from tidegate.connectors.sink import Committable, CommitterContext, decoded, untrusted
 from tidegate.core.faults import reach
 from tidegate.core.ids import EpochId, Lineage, Uid
-from tidegate.graph.schema import Schema
+from tidegate.schema.schema import Schema
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

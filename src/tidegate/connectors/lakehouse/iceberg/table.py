@@ -13,7 +13,7 @@ from tidegate.connectors.lakehouse.errors import TableUnsuitable, check_credenti
 from tidegate.connectors.lakehouse.partitions import Coded
 from tidegate.core.errors import SchemaError
 from tidegate.core.redaction import redacted
-from tidegate.graph.schema import Schema
+from tidegate.schema.schema import Schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

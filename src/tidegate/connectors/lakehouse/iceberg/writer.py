@@ -14,7 +14,7 @@ from tidegate.connectors.lakehouse.partitions import part
 from tidegate.connectors.lakehouse.rolling import Key, RollingFiles
 from tidegate.connectors.sink import WriterContext
 from tidegate.core.errors import SchemaError
-from tidegate.graph.schema import Schema
+from tidegate.schema.schema import Schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,7 +1,7 @@
 // One checkpoint: its phases task by task, slowest first, and how it compares with another.
 
 import { get, jobPath } from "../api.js";
-import { bytes, count, dollars, duration } from "../format.js";
+import { bytes, count, dollars, duration, kindOf } from "../format.js";
 import { CheckFiles } from "../parts/check_files.js";
 import { CopyButton, Id } from "../parts/copy.js";
 import { Empty, Facts, Failure, Panel } from "../parts/panel.js";
@@ -10,7 +10,6 @@ import { Table } from "../parts/table.js";
 import { Ago, Stamp } from "../parts/time.js";
 import { go, href } from "../router.js";
 import { html, useEffect, useState } from "../vendor/preact-htm.js";
-import { kindOf } from "./checkpoints.js";
 
 /** A checkpoint with the part of every task, all levels together. */
 async function fetchWhole(job, id, signal) {

@@ -2,7 +2,7 @@
 
 import { mayAct, SavepointDialog, takeCheckpoint } from "../actions.js";
 import { CheckpointCharts } from "../charts/checkpoints.js";
-import { bytes, count, duration, plural } from "../format.js";
+import { bytes, count, duration, kindOf, plural } from "../format.js";
 import { Id } from "../parts/copy.js";
 import { Empty, Facts, Panel } from "../parts/panel.js";
 import { Status } from "../parts/status.js";
@@ -84,11 +84,6 @@ function Summary({ summary }) {
   const number = (name, title) => ({ name, title, value: (row) => row[name], show: (row) => row.show(row[name]), right: true });
   const columns = [{ name: "name", title: "Completed checkpoints", value: (row) => row.name, wide: true }, number("min", "Minimum"), number("p50", "Median"), number("p99", "99th percentile"), number("max", "Maximum")];
   return html`<${Panel} title="Summary"><${Table} id="summary" label="Summary of completed checkpoints" columns=${columns} rows=${rows} rowKey=${(row) => row.name} compact=${true} /><//>`;
-}
-
-export function kindOf(each) {
-  if (!each.is_savepoint) return each.checkpoint_type?.toLowerCase().replaceAll("_", " ") ?? "checkpoint";
-  return each.savepointFormat ? `savepoint, ${each.savepointFormat.toLowerCase()}` : "savepoint";
 }
 
 function History({ report, history, item, open }) {

@@ -20,7 +20,7 @@ from tidegate.connectors.kafka.formats import AvroFormat, JsonSchemaFormat, deco
 from tidegate.connectors.kafka.formats.decoding import Decoding, OnDecodeError
 from tidegate.connectors.kafka.formats.encoding import Encoding
 from tidegate.connectors.kafka.formats.record_format import RecordFormat
-from tidegate.graph.schema import Schema
+from tidegate.schema.schema import Schema
 
 
 @pytest.fixture

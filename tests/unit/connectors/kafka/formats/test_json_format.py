@@ -21,7 +21,7 @@ from tidegate.connectors.kafka.formats import JsonFormat
 from tidegate.connectors.kafka.formats.decoding import format_of
 from tidegate.connectors.kafka.sink import KafkaSink
 from tidegate.core.errors import GraphError, SchemaError
-from tidegate.graph.schema import Schema
+from tidegate.schema.schema import Schema
 
 ORDER = "customer string NOT NULL, amount double"
 

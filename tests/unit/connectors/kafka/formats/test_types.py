@@ -20,8 +20,8 @@ from tidegate.connectors.kafka.formats.decoding import Decoding, format_of
 from tidegate.connectors.kafka.formats.json_types import JsonTypes, json_schema
 from tidegate.connectors.kafka.formats.message_type import writer_of
 from tidegate.core.errors import GraphError, SchemaError
-from tidegate.graph.datatype import DataType
-from tidegate.graph.ddl import Parser
+from tidegate.schema.datatype import DataType
+from tidegate.schema.ddl import Parser
 
 URL = "http://registry:8081"
 EVERY = (

@@ -1,0 +1,1 @@
+"""Completed checkpoints: how one becomes complete, which are retained, and what may be deleted."""

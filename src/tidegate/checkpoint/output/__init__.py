@@ -1,0 +1,1 @@
+"""Output between its epoch and its target: what waits, who commits it and when, and rows that are staged."""

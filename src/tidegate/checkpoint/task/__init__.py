@@ -1,0 +1,1 @@
+"""What tasks do for a checkpoint: upload a version, restore one, and share one among tasks."""

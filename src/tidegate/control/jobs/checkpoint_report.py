@@ -1,0 +1,214 @@
+"""From the statistics of checkpoints to what REST shows of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from tidegate.checkpoint.coordination.statistics import (
+    HISTORY,
+    CheckpointStats,
+    CheckpointStatus,
+    LevelStats,
+    Restored,
+    Spread,
+    StatisticsReport,
+)
+from tidegate.control.jobs.checkpoint_advice import checkpoint_advice
+from tidegate.control.jobs.plan import vertex_id
+from tidegate.control.jobs.stored_jobs import StoredJob
+from tidegate.control.messages.checkpoints import (
+    AnyCheckpointStatistics,
+    AnySubtaskCheckpointStatistics,
+    CheckpointCounts,
+    CheckpointDuration,
+    CheckpointDurationSummary,
+    CheckpointingStatistics,
+    CheckpointSummary,
+    CompletedCheckpointStatistics,
+    CompletedSubtaskCheckpointStatistics,
+    FailedCheckpointStatistics,
+    LatestCheckpoints,
+    PendingCheckpointStatistics,
+    PendingSubtaskCheckpointStatistics,
+    RestoredCheckpointStatistics,
+    StatsSummary,
+    StorageRequests,
+    StorageUse,
+    SubtaskSummary,
+    TaskCheckpointStatistics,
+    TaskCheckpointStatisticsWithSubtasks,
+)
+from tidegate.core.redaction import redacted
+from tidegate.runtime.driver.recorder import recorded_runs
+
+_NO_TASKS = LevelStats(
+    level=0, tasks=0, acknowledged=0, latest_ack_ms=-1, end_to_end_ms=-1, state_size_bytes=0, checkpointed_size_bytes=0
+)
+
+
+def checkpointing_statistics(found: StatisticsReport, most: int = HISTORY) -> CheckpointingStatistics:
+    """Flink's answer, with the last `most` checkpoints that have ended."""
+    counts = found.counts
+    return CheckpointingStatistics(
+        counts=CheckpointCounts(
+            restored=counts.restored,
+            total=counts.total,
+            in_progress=counts.in_progress,
+            completed=counts.completed,
+            failed=counts.failed,
+        ),
+        summary=CheckpointSummary(**{name: _summary(spread) for name, spread in found.summary.items()}),
+        latest=LatestCheckpoints(
+            completed=_latest(found.latest_completed),
+            savepoint=_latest(found.latest_savepoint),
+            failed=_latest(found.latest_failed),
+            restored=_restored(found.latest_restored),
+        ),
+        history=[checkpoint_statistics(stats) for stats in (*found.in_progress, *found.history[:most])],
+    )
+
+
+def statistics_with_subtasks(
+    stats: CheckpointStats, levels: Iterable[int], vertex: str
+) -> TaskCheckpointStatisticsWithSubtasks | None:
+    """One level of a checkpoint; None if neither the checkpoint nor the job has such a level."""
+    level = statistics_by_level(stats, levels).get(vertex)
+    if level is None:
+        return None
+    acknowledged = [task for task in stats.tasks if vertex_id(task.task.level) == vertex]
+    subtasks: list[AnySubtaskCheckpointStatistics] = [
+        CompletedSubtaskCheckpointStatistics(
+            index=int(task.task.slot),
+            ack_timestamp=task.acked_ms,
+            end_to_end_duration=task.end_to_end_ms,
+            state_size=task.state_size_bytes,
+            checkpointed_size=task.checkpointed_size_bytes,
+            checkpoint=CheckpointDuration(task.sync_ms, task.async_ms),
+            start_delay=task.start_delay_ms,
+        )
+        for task in acknowledged
+    ]
+    subtasks += [
+        PendingSubtaskCheckpointStatistics(index=int(task.slot))
+        for task in stats.waiting
+        if vertex_id(task.level) == vertex
+    ]
+    summary = SubtaskSummary(
+        state_size=_summary(Spread.of(task.state_size_bytes for task in acknowledged)),
+        checkpointed_size=_summary(Spread.of(task.checkpointed_size_bytes for task in acknowledged)),
+        end_to_end_duration=_summary(Spread.of(task.end_to_end_ms for task in acknowledged)),
+        checkpoint_duration=CheckpointDurationSummary(
+            _summary(Spread.of(task.sync_ms for task in acknowledged)),
+            _summary(Spread.of(task.async_ms for task in acknowledged)),
+        ),
+        start_delay=_summary(Spread.of(task.start_delay_ms for task in acknowledged)),
+    )
+    return TaskCheckpointStatisticsWithSubtasks(
+        **msgspec.structs.asdict(level), summary=summary, subtasks=sorted(subtasks, key=lambda one: one.index)
+    )
+
+
+def statistics_by_level(stats: CheckpointStats, levels: Iterable[int]) -> dict[str, TaskCheckpointStatistics]:
+    """By the id of the vertex, for all levels of the job. The source stage has no tasks that acknowledge a checkpoint: the driver
+    stores the positions of sources."""
+    found = {level.level: level for level in stats.levels()}
+    return {
+        vertex_id(number): TaskCheckpointStatistics(
+            id=stats.id,
+            status=str(stats.status),
+            latest_ack_timestamp=level.latest_ack_ms,
+            checkpointed_size=level.checkpointed_size_bytes,
+            state_size=level.state_size_bytes,
+            end_to_end_duration=level.end_to_end_ms,
+            num_subtasks=level.tasks,
+            num_acknowledged_subtasks=level.acknowledged,
+        )
+        for number in sorted({*found, *levels})
+        for level in [found.get(number, _NO_TASKS)]
+    }
+
+
+def _latest(stats: CheckpointStats | None) -> AnyCheckpointStatistics | None:
+    return None if stats is None else checkpoint_statistics(stats)
+
+
+def checkpoint_statistics(
+    stats: CheckpointStats, tasks: dict[str, TaskCheckpointStatistics] | None = None
+) -> AnyCheckpointStatistics:
+    """One checkpoint. `tasks` are its levels, which are left out, as its advice is, where several checkpoints are listed."""
+    shared: dict[str, Any] = {
+        "id": stats.id,
+        "status": str(stats.status),
+        "is_savepoint": stats.is_savepoint,
+        "savepoint_format": stats.savepoint_format,
+        "checkpoint_type": "SAVEPOINT" if stats.is_savepoint else "CHECKPOINT",
+        "trigger_timestamp": stats.trigger_timestamp,
+        "latest_ack_timestamp": stats.latest_ack_timestamp,
+        "checkpointed_size": stats.checkpointed_size_bytes,
+        "state_size": stats.state_size_bytes,
+        "end_to_end_duration": stats.end_to_end_ms,
+        "num_subtasks": stats.num_subtasks,
+        "num_acknowledged_subtasks": stats.num_acknowledged_subtasks,
+        "tasks": tasks or {},
+        "advice": (tasks and checkpoint_advice(stats)) or msgspec.UNSET,
+        "storage": storage_use(stats) or msgspec.UNSET,
+    }
+    match stats.status:
+        case CheckpointStatus.COMPLETED:
+            return CompletedCheckpointStatistics(
+                **shared, external_path=_redacted(stats.external_path), discarded=stats.discarded
+            )
+        case CheckpointStatus.FAILED:
+            return FailedCheckpointStatistics(
+                **shared, failure_timestamp=stats.failure_timestamp, failure_message=_redacted(stats.failure_message)
+            )
+        case CheckpointStatus.IN_PROGRESS:
+            return PendingCheckpointStatistics(**shared)
+
+
+def storage_use(stats: CheckpointStats) -> StorageUse | None:
+    """None: nothing is known."""
+    made = stats.requests
+    if not made:
+        return None
+    return StorageUse(
+        requests=StorageRequests(write=made.writes, list=made.lists, read=made.reads, delete=made.deletes),
+        written_bytes=made.written_bytes,
+        read_bytes=made.read_bytes,
+        estimated_cost_dollars=stats.cost_dollars,
+    )
+
+
+def storage_of_checkpoints(job: StoredJob) -> dict[int, StorageUse]:
+    """By id, what the retained checkpoints of a job needed of storage, as far as records of its runs tell."""
+    wanted = {ref.id for ref in job.newest.retained}
+    found: dict[int, StorageUse] = {}
+    for run in recorded_runs(job.storage, job.layout):
+        for stats in () if run.checkpoints is None else run.checkpoints.history:
+            if stats.id in wanted and (used := storage_use(stats)) is not None:
+                found.setdefault(stats.id, used)
+        if found.keys() >= wanted:
+            break
+    return found
+
+
+def _restored(restored: Restored | None) -> RestoredCheckpointStatistics | None:
+    if restored is None:
+        return None
+    return RestoredCheckpointStatistics(
+        id=restored.id,
+        restore_timestamp=restored.restore_timestamp,
+        is_savepoint=restored.is_savepoint,
+        external_path=_redacted(restored.external_path),
+    )
+
+
+def _redacted(text: str | None) -> str | None:
+    return None if text is None else redacted(text)
+
+
+def _summary(spread: Spread | None) -> StatsSummary:
+    return StatsSummary() if spread is None else msgspec.convert(spread, StatsSummary, from_attributes=True)

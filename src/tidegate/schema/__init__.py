@@ -1,0 +1,1 @@
+"""Types of columns, DDL, key values, and rows on their way in and out. Pure data."""

@@ -1,0 +1,99 @@
+"""The simulation runs the product's steps. A step that it had written itself would be checked instead of the product's."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.sparks import ROOT
+
+SIMULATION = sorted((ROOT / "chaos" / "simulation").glob("*.py"))
+TERM = ROOT / "src" / "tidegate" / "runtime" / "checkpoints"
+
+INSIDE = {
+    "Announcements",
+    "Announcer",
+    "CompletedCheckpointStore",
+    "Coordinator",
+    "Draft",
+    "JobCleaning",
+    "Ledger",
+    "Materializations",
+    "Materializer",
+    "OutputRelease",
+    "Checkpointer",
+    "PendingUploads",
+    "ReleaseSchedule",
+    "StoredAcks",
+    "Timing",
+    "build_metadata",
+    "claim_again",
+    "divided_output",
+}
+"""What a term puts together and steps through. Whoever makes one beside it has begun to write a term."""
+DECISIONS = {"DiscardFiles", "FailJob", "NotifyAborted", "NotifyComplete", "Publish", "StartUpload"}
+"""What the coordinator decides, and only the term carries out."""
+THREADS = {"threading", "queue", "concurrent.futures"}
+
+
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def used(module: ast.Module) -> set[str]:
+    """Names that a module calls, matches or raises; not those that it only mentions in annotations."""
+    calls = (node.func for node in ast.walk(module) if isinstance(node, ast.Call))
+    patterns = (node.cls for node in ast.walk(module) if isinstance(node, ast.MatchClass))
+    return {name for each in (*calls, *patterns) if (name := _last(each)) is not None}
+
+
+def _last(node: ast.expr) -> str | None:
+    if isinstance(node, ast.Name):
+        return node.id
+    return node.attr if isinstance(node, ast.Attribute) else None
+
+
+def methods(path: Path) -> Iterator[str]:
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.FunctionDef) and any(isinstance(each, ast.YieldFrom) for each in ast.walk(node)):
+            yield node.name
+
+
+@pytest.mark.parametrize("path", SIMULATION, ids=lambda path: path.stem)
+def test_the_simulation_makes_no_part_of_a_term_itself(path: Path) -> None:
+    assert not used(tree(path)) & INSIDE
+
+
+@pytest.mark.parametrize("path", SIMULATION, ids=lambda path: path.stem)
+def test_the_simulation_carries_out_no_decision_of_the_coordinator(path: Path) -> None:
+    imported = {alias.name for node in ast.walk(tree(path)) if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert not imported & DECISIONS
+
+
+def test_the_driver_of_the_simulation_runs_the_term_of_the_product() -> None:
+    assert {"RunningTerm", "OwnedTerm"} <= used(tree(ROOT / "chaos" / "simulation" / "driver.py"))
+
+
+def test_no_step_of_the_term_has_a_namesake_in_the_simulation() -> None:
+    steps = {name for path in TERM.glob("*.py") for name in methods(path)} - {"__init__"}
+    beside = {name for path in SIMULATION for name in methods(path)}
+    assert not steps & beside
+
+
+@pytest.mark.parametrize(
+    "name", ["term", "checkpointer", "output", "owned_term", "announcer", "job_cleaning", "materializer"]
+)
+def test_steps_start_no_thread_and_perform_no_effect_themselves(name: str) -> None:
+    module = tree(TERM / f"{name}.py")
+    assert not used(module) & {"perform", "Thread", "SimpleQueue", "Queue"}
+    imported = {alias.name for node in ast.walk(module) if isinstance(node, ast.Import) for alias in node.names}
+    assert not imported & THREADS
+
+
+def test_a_part_of_a_term_that_is_made_beside_it_is_noticed() -> None:
+    """Otherwise the tests above would pass whatever is written."""
+    assert used(ast.parse("made = checkpoint.Coordinator(timing, tasks)")) & INSIDE
+    assert used(ast.parse("match action:\n    case Publish(pending): pass")) & DECISIONS
