@@ -63,7 +63,8 @@ class Attempt:
     """
 
     def __init__(self, job: RunningJob, lock: EpochLock) -> None:
-        self._job, self._lock = job, lock
+        self._job = job
+        self._lock = lock
         self.error: BaseException | None = None
         """The error that ended the attempt. No epoch runs after it."""
         self._retired = False

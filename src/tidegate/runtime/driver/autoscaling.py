@@ -46,7 +46,9 @@ class Autoscaler:
     def __init__(
         self, job: str, config: AutoscalerConfig, max_parallelism: int, *, clock: Clock = SYSTEM_CLOCK
     ) -> None:
-        self._job, self.config, self._key_groups = job, config, max_parallelism
+        self._job = job
+        self.config = config
+        self._key_groups = max_parallelism
         self._rescale: AskToRescale | None = None
         self._clock = clock
         self._asked: Future[Any] | None = None

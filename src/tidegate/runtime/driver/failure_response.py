@@ -36,8 +36,14 @@ from tidegate.runtime.exchange.user_code import SinkWriteFailed
 log = logging.getLogger("tidegate")
 
 _HOPELESS = (
-    RestoreError, PreconditionFailed, GraphError, ClaimLost, LogCorrupt, OutputStopped, KafkaRefused,
-)  # fmt: skip
+    RestoreError,
+    PreconditionFailed,
+    GraphError,
+    ClaimLost,
+    LogCorrupt,
+    OutputStopped,
+    KafkaRefused,
+)
 """Errors that would recur, or that a restart must not undo: another driver owns the job."""
 _OF_A_TARGET = (SchemaError, UnsupportedType)
 """Of those, errors about a table or topic that somebody may be changing right now: the restart strategy decides."""

@@ -50,7 +50,9 @@ class _Following:
     """Updates one cell."""
 
     def __init__(self, run: ShownRun, handle: Any, html: Any) -> None:
-        self._run, self._handle, self._html = run, handle, html
+        self._run = run
+        self._handle = handle
+        self._html = html
 
     def run(self) -> None:
         while True:

@@ -18,7 +18,8 @@ class ObservedRun(NotebookCell):
     """The figures of a run. Any thread may ask."""
 
     def __init__(self, job: RunningJob, supervisor: Supervisor) -> None:
-        self._job, self._supervisor = job, supervisor
+        self._job = job
+        self._supervisor = supervisor
 
     @property
     def parallelism(self) -> int:

@@ -41,7 +41,11 @@ class RunRecorder:
         ended: threading.Event,
     ) -> None:
         """`notable` returns two values: what must be recorded at once when it changes, and what may wait for `PAUSE_S`."""
-        self._storage, self._layout, self._report, self._notable, self._ended = storage, layout, report, notable, ended
+        self._storage = storage
+        self._layout = layout
+        self._report = report
+        self._notable = notable
+        self._ended = ended
         self._term: Term | None = None
         """The term of the last record."""
         self._thread = threading.Thread(target=self._run, name="tidegate-record", daemon=True)

@@ -44,7 +44,10 @@ class RunReporter:
     """`status` is the status of the run in Flink's terms."""
 
     def __init__(self, job: RunningJob, supervisor: Supervisor, figures: RunFigures, status: Callable[[], str]) -> None:
-        self._job, self._supervisor, self._figures, self._status = job, supervisor, figures, status
+        self._job = job
+        self._supervisor = supervisor
+        self._figures = figures
+        self._status = status
         self._started_ms = SYSTEM_CLOCK.now().wall_ms
         self._ended_ms: int | None = None
         self._backlog: tuple[BacklogSample, ...] = ()

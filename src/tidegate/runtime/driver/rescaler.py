@@ -49,7 +49,9 @@ class Rescaler:
     """One for each run, for one rescale at a time. `attempt` returns the attempt that runs now."""
 
     def __init__(self, job: RunningJob, lock: EpochLock, attempt: Callable[[], Attempt]) -> None:
-        self._job, self._lock, self._attempt = job, lock, attempt
+        self._job = job
+        self._lock = lock
+        self._attempt = attempt
         self._asking = threading.Lock()
         self._answer: Future[Rescale] | None = None
         self._due: Rescale | None = None

@@ -13,7 +13,8 @@ class RunFigures:
     """Any thread may ask."""
 
     def __init__(self, job: RunningJob, supervisor: Supervisor) -> None:
-        self._job, self._supervisor = job, supervisor
+        self._job = job
+        self._supervisor = supervisor
 
     @property
     def sink_commits(self) -> SinkCommits:

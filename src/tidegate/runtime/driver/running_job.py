@@ -130,7 +130,9 @@ class Epochs:
 
     def __init__(self, job: RunningJob, directory: Path, done: Positions | None) -> None:
         """`directory` is that of the streaming query, `done` where the checkpoint ends that the attempt started from."""
-        self._job, self.directory, self.done = job, directory, done
+        self._job = job
+        self.directory = directory
+        self.done = done
         self.loop = job.loop
         self._last_ms = 0
         """How long the last epoch with a batch took."""
@@ -142,9 +144,15 @@ class Epochs:
         """Whether all event time passes: the job ends."""
 
     def run(
-        self, batch: DataFrame | None, end: Positions | None, *, final: bool = False, time_stands: bool = False,
-        streaming_ms: int | None = None, pending_rows: int | None = None,
-    ) -> EpochReport:  # fmt: skip
+        self,
+        batch: DataFrame | None,
+        end: Positions | None,
+        *,
+        final: bool = False,
+        time_stands: bool = False,
+        streaming_ms: int | None = None,
+        pending_rows: int | None = None,
+    ) -> EpochReport:
         """Run one epoch on a batch (None: an empty epoch) that ends at `end`. `streaming_ms` is what Structured Streaming takes
         between two epochs, and `pending_rows` what the last batch left in its sources, if known."""
         job, loop = self._job, self.loop

@@ -30,35 +30,49 @@ class Requirement:
 
 REQUIREMENTS = (
     Requirement(
-        "spark.sql.adaptive.enabled", "false", "true",
+        "spark.sql.adaptive.enabled",
+        "false",
+        "true",
         "adaptive execution changes partitions while a job runs, and a slot would lose its state",
     ),
     Requirement(
-        "spark.shuffle.reduceLocality.enabled", "false", "true",
+        "spark.shuffle.reduceLocality.enabled",
+        "false",
+        "true",
         "tasks would follow their input's blocks instead of their state",
     ),
     Requirement(
-        "spark.sql.shuffle.orderIndependentChecksum.enabled", "true", "true",
+        "spark.sql.shuffle.orderIndependentChecksum.enabled",
+        "true",
+        "true",
         "without shuffle checksums, nothing detects that a source task ran again with other rows",
     ),
     Requirement(
-        "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch", "true", "true",
+        "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch",
+        "true",
+        "true",
         "a stage whose input changed must run again as a whole",
     ),
     Requirement(
-        "spark.sql.unionOutputPartitioning", "true", "true",
+        "spark.sql.unionOutputPartitioning",
+        "true",
+        "true",
         "rows and the anchor that keeps tasks with their state would not share partitions",
     ),
     Requirement("spark.speculation", "false", "false", "a second copy of a task doubles its work and gains nothing"),
     Requirement(
-        "spark.shuffle.push.enabled", "false", "false",
+        "spark.shuffle.push.enabled",
+        "false",
+        "false",
         "merged shuffle blocks are not covered by the checksums and do not keep the order of rows",
     ),
     Requirement(
-        "spark.sql.streaming.offsetLog.formatVersion", "1", "1",
+        "spark.sql.streaming.offsetLog.formatVersion",
+        "1",
+        "1",
         "positions of sources are read from Spark's offset log, in format version 1",
     ),
-)  # fmt: skip
+)
 
 
 BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"

@@ -104,9 +104,14 @@ def source_rows(
 
 
 def _combined_rows(
-    batch: DataFrame, source: Source, edge: Edge, salts: Sequence[int], parallelism: int, max_parallelism: int,
+    batch: DataFrame,
+    source: Source,
+    edge: Edge,
+    salts: Sequence[int],
+    parallelism: int,
+    max_parallelism: int,
     watermark_ms: int,
-) -> DataFrame:  # fmt: skip
+) -> DataFrame:
     """Return the rows of the only source, for the only operator that reads it, combined where possible."""
     combine = edge.combine
     assert combine is not None

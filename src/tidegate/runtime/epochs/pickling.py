@@ -30,9 +30,10 @@ def pickled(program: LevelProgram) -> bytes:
         if left and _travels(program):
             log.warning(
                 "modules next to the program cannot be sent with its functions, so workers must be able to import them: "
-            "%s (%s)",
-                ", ".join(left), _reason(error),
-            )  # fmt: skip
+                "%s (%s)",
+                ", ".join(left),
+                _reason(error),
+            )
             return _pickled(program)
         for node in program.nodes:
             _check_travels(node, error)

@@ -92,8 +92,10 @@ class ProcessingClock:
                 how, longest_ms = f"behind the wall clock, so it runs at up to {SPEEDUP} times the speed", 1
             log.warning(
                 "processing time is %s %s until they meet, in %s at most; check the clocks of the machines that run this job",
-                show_ms(abs(time.ahead_ms)), how, show_ms(abs(time.ahead_ms) * longest_ms),
-            )  # fmt: skip
+                show_ms(abs(time.ahead_ms)),
+                how,
+                show_ms(abs(time.ahead_ms) * longest_ms),
+            )
         elif differed and not differs:
             log.info("processing time is back within %s of the wall clock", show_ms(WARN_MS))
         return time.clock_ms

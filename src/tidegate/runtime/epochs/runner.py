@@ -107,9 +107,13 @@ class EpochRunner:
     """Runs the epochs of one job, one after the other."""
 
     def __init__(self, spark: SparkSession, graph: Graph, settings: Settings, identity: Identity) -> None:
-        self.spark, self.graph, self.settings, self.identity = spark, graph, settings, identity
+        self.spark = spark
+        self.graph = graph
+        self.settings = settings
+        self.identity = identity
         self._session = private_session(spark)
-        self.lineage, self.term = identity.lineage, identity.term
+        self.lineage = identity.lineage
+        self.term = identity.term
         self._number = 0
         """The greatest number given to an epoch. Rewinds do not reset it: no two epochs share an id."""
         self.counters = Counters()
@@ -135,9 +139,14 @@ class EpochRunner:
     # -- one epoch ---------------------------------------------------------------------------------------------------
 
     def run_epoch(
-        self, batch: DataFrame | None, *, work: Mapping[int, CheckpointWork] | None = None, only: bool = False,
-        final: bool = False, time_stands: bool = False,
-    ) -> EpochReport:  # fmt: skip
+        self,
+        batch: DataFrame | None,
+        *,
+        work: Mapping[int, CheckpointWork] | None = None,
+        only: bool = False,
+        final: bool = False,
+        time_stands: bool = False,
+    ) -> EpochReport:
         """Run one epoch on a batch of the sources (None: an empty epoch), with as many tries as necessary. `work` is the
         checkpoint work of its tasks, by level. `only`: no other epoch follows, so its versions may be on any host.
         `final`: all event time passes with it. `time_stands`: no timer fires, whatever the clocks say.

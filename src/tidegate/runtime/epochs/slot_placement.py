@@ -177,7 +177,8 @@ class SlotPlacement:
         """Release the anchor. As long as tasks have no versions, place them on these hosts if possible, and others on the host
         that has their version, if one is found."""
         self.release()
-        self._preferred, self._looked_for = hosts, versions
+        self._preferred = hosts
+        self._looked_for = versions
 
     def release(self) -> None:
         """Release the anchor: the next epoch places its slots again."""

@@ -163,7 +163,9 @@ class _Unpacked:
         (batch,) = pa.Table.from_batches(self._batches, self.schema).combine_chunks().to_batches()
         # A broadcast is replicated where it begins; a level that passes it on keeps it in its slot.
         slots = None if self._slots[0] is None else np.concatenate(self._slots)
-        self._batches, self._slots, self.size_bytes = [], [], 0
+        self._batches = []
+        self._slots = []
+        self.size_bytes = 0
         if slots is None:
             yield from ((None, payload) for payload in _chunks(batch))
             return

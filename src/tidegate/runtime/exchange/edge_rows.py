@@ -18,7 +18,8 @@ class EdgeRows:
     def __init__(self, edge: Edge, columns: Sequence[pa.Array], groups: pa.Array, rows: int) -> None:
         self.edge = edge
         self.columns = columns
-        self._groups, self._rows = groups, rows
+        self._groups = groups
+        self._rows = rows
 
     def __len__(self) -> int:
         return self._rows

@@ -30,9 +30,17 @@ from tidegate.core.nearest import no_column
 _OPEN, _CLOSE = "<<tidegate-user-error ", " tidegate-user-error>>"
 _MARK = re.compile(re.escape(_OPEN) + r"(.*?)" + re.escape(_CLOSE), re.DOTALL)
 _PROGRAMMING = (
-    ImportError, AttributeError, NameError, TypeError, SyntaxError, NotImplementedError, pickle.PickleError,
-    GraphError, WrongValue, StateUnbound,
-)  # fmt: skip
+    ImportError,
+    AttributeError,
+    NameError,
+    TypeError,
+    SyntaxError,
+    NotImplementedError,
+    pickle.PickleError,
+    GraphError,
+    WrongValue,
+    StateUnbound,
+)
 """Programming mistakes: these errors would recur on every try."""
 _LONGEST = 500
 _BY_NAME = re.compile(r"""(\w+)\[["'](\w+)["']\]""")
@@ -187,13 +195,16 @@ def frames_of(error: BaseException) -> tuple[TracebackLine, ...]:
     """Return the lines that were being executed, without ours."""
     return tuple(
         TracebackLine(
-            file=found.filename, line=found.lineno or 0, function=found.name, begin=getattr(found, "colno", None),
+            file=found.filename,
+            line=found.lineno or 0,
+            function=found.name,
+            begin=getattr(found, "colno", None),
             end=getattr(found, "end_colno", None) if getattr(found, "end_lineno", None) == found.lineno else None,
             text=linecache.getline(found.filename, found.lineno or 0).rstrip("\n"),
         )
         for found in traceback.extract_tb(error.__traceback__)[-12:]
         if not found.filename.startswith(TIDEGATE)
-    )  # fmt: skip
+    )
 
 
 def trace_of(error: BaseException) -> str:

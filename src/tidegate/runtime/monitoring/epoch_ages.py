@@ -12,7 +12,8 @@ class EpochAges:
     """One thread writes, any thread reads. An epoch that is not known, of an earlier run, is as old as this run, at least."""
 
     def __init__(self, clock: Clock) -> None:
-        self._clock, self._started = clock, clock.now()
+        self._clock = clock
+        self._started = clock.now()
         self._ended: dict[EpochId, Instant] = {}
 
     def ended(self, epoch: EpochId) -> None:

@@ -39,7 +39,8 @@ class JobEvents:
     """Emits the events of one run. Any thread may call any method."""
 
     def __init__(self, job: str, listeners: Sequence[JobListener] = (), clock: Clock = SYSTEM_CLOCK) -> None:
-        self._job, self._clock = job, clock
+        self._job = job
+        self._clock = clock
         self.log_context = LogContext(job)
         self._bus = EventBus(listeners)
         self._status: str | None = None
@@ -153,9 +154,12 @@ class JobEvents:
         )
 
     def initialized(
-        self, started: Instant, checkpoint_id: int | None = None, sizes: Mapping[TaskId, tuple[int, int]] | None = None,
+        self,
+        started: Instant,
+        checkpoint_id: int | None = None,
+        sizes: Mapping[TaskId, tuple[int, int]] | None = None,
         acks: Iterable[TaskAck] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         """The tasks are ready. `acks` are those of the epoch that restored the checkpoint; `sizes`: for each
         task, the bytes of files in storage and of those in the metadata.
         """

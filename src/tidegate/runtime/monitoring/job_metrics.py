@@ -111,11 +111,19 @@ class JobMetrics:
     """
 
     def __init__(
-        self, sinks: Iterable[Uid], clock: Clock = SYSTEM_CLOCK, *, interval_ms: int | None = None, rescales: int = 0,
+        self,
+        sinks: Iterable[Uid],
+        clock: Clock = SYSTEM_CLOCK,
+        *,
+        interval_ms: int | None = None,
+        rescales: int = 0,
         prices: StoragePrices | None = None,
-    ) -> None:  # fmt: skip
-        self._sinks, self._clock = tuple(sinks), clock
-        self._interval_ms, self._rescales, self._prices = interval_ms, rescales, prices
+    ) -> None:
+        self._sinks = tuple(sinks)
+        self._clock = clock
+        self._interval_ms = interval_ms
+        self._rescales = rescales
+        self._prices = prices
         self.statuses = StatusTimes(clock)
         self.ages = EpochAges(clock)
         self._source_rows: Mapping[str, int] = {}

@@ -98,7 +98,8 @@ class RescaleHistory:
     """The last rescales of a run, newest first. One thread after the other changes it, any thread reads."""
 
     def __init__(self, on_completed: Callable[[Rescale], None] = lambda rescale: None, clock: Clock = SYSTEM_CLOCK):
-        self._on_completed, self._clock = on_completed, clock
+        self._on_completed = on_completed
+        self._clock = clock
         self._past: deque[Rescale] = deque(maxlen=KEPT)
         self._entered: tuple[RescalePhase, Instant] | None = None
         self.current: Rescale | None = None

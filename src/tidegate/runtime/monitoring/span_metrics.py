@@ -24,7 +24,8 @@ class _Uses:
         self.count += count
         self.total_us += total_us
         if longest_us > self.longest_us:
-            self.longest_us, self.longest_key = longest_us, key
+            self.longest_us = longest_us
+            self.longest_key = key
 
 
 class SpanMetrics:

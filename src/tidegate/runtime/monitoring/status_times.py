@@ -16,13 +16,16 @@ class StatusTimes:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._current, self._since, self._ended = TIMED[0], clock.now(), Counter[str]()
+        self._current = TIMED[0]
+        self._since = clock.now()
+        self._ended = Counter[str]()
 
     def enter(self, status: str) -> None:
         now = self._clock.now()
         if status != self._current:
             self._ended = self._ended + Counter({self._current: now.since(self._since)})
-            self._current, self._since = status, now
+            self._current = status
+            self._since = now
 
     def current_ms(self) -> Mapping[str, int]:
         """How long the current status has lasted, and 0 for the others."""

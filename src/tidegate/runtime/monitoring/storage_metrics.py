@@ -51,9 +51,7 @@ def dollars_per_day(
 
 def checkpoint_samples(requests: RequestCounts, cost_dollars: float | None) -> Iterator[Sample]:
     """What the last completed checkpoint needed."""
-    by_kind = {
-        "write": requests.writes, "list": requests.lists, "read": requests.reads, "delete": requests.deletes
-    }  # fmt: skip
+    by_kind = {"write": requests.writes, "list": requests.lists, "read": requests.reads, "delete": requests.deletes}
     for kind, count in by_kind.items():
         yield Sample(catalog.LAST_CHECKPOINT_REQUESTS, count, {"kind": kind})
     if cost_dollars is not None:

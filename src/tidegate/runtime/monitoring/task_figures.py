@@ -88,7 +88,8 @@ class TaskFigures:
         self.busy_ms += found.busy_ms
         self.idle_ms += found.idle_ms
         self.held_ms += found.held_ms
-        self.last_rows_in, self.last_rows_out = ack.rows_in, ack.rows_out
+        self.last_rows_in = ack.rows_in
+        self.last_rows_out = ack.rows_out
         self.uploads_started += found.uploads_started
         self.uploads_failed += found.uploads_failed
         self.state_bytes = ack.state_bytes or self.state_bytes

@@ -176,11 +176,23 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """In the driver's helper process, it decides what to read next; in tasks, `read` reads it."""
 
     def __init__(
-        self, cluster: Cluster, topics: Sequence[str], starting: Any, most_rows: int | None, decoding: Decoding,
-        fails: bool, discovery_s: float, target_s: float | None = None,
-    ) -> None:  # fmt: skip
-        self._cluster, self._topics, self._starting = cluster, topics, starting
-        self._most_rows, self._decoding, self._fails, self._discovery_s = most_rows, decoding, fails, discovery_s
+        self,
+        cluster: Cluster,
+        topics: Sequence[str],
+        starting: Any,
+        most_rows: int | None,
+        decoding: Decoding,
+        fails: bool,
+        discovery_s: float,
+        target_s: float | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._topics = topics
+        self._starting = starting
+        self._most_rows = most_rows
+        self._decoding = decoding
+        self._fails = fails
+        self._discovery_s = discovery_s
         self._watch: Watch | None = None
         self._partitions: list[tuple[str, int]] = []
         self._discovered = self._looked_back = float("-inf")

@@ -26,7 +26,8 @@ class FilesVanish(PreconditionFailed):
     code = "FILES_VANISH"
 
     def __init__(self, uid: Uid, path: str) -> None:
-        self.uid, self.path = uid, path
+        self.uid = uid
+        self.path = path
         super().__init__(
             f"{path} was just read by source {str(uid)!r} and no longer exists: after a failure its rows would be "
             "missing. Remove the option cleanSource, and delete files only when no retained checkpoint needs them; "
@@ -40,7 +41,8 @@ class KeptUnknown(PreconditionFailed):
     code = "KEPT_UNKNOWN"
 
     def __init__(self, uid: Uid, path: str) -> None:
-        self.uid, self.path = uid, path
+        self.uid = uid
+        self.path = path
         source = f"job.source({str(uid)!r}, …"
         super().__init__(
             f"source {str(uid)!r} reads files in {path}, where tidegate cannot see whether they stay. If cleanSource or anything "

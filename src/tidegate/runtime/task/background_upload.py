@@ -131,7 +131,9 @@ class UploadWorker:
     def end(self, error: str | None, *, failed: bool = False) -> None:
         with self.moved:
             self.failed = failed
-            self.error, self.ended = error, True  # In this order: who sees the end reads the error without the lock.
+            # In this order: who sees the end reads the error without the lock.
+            self.error = error
+            self.ended = True
             self.moved.notify_all()
 
 
