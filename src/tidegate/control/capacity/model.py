@@ -264,8 +264,10 @@ def _distinct(keys: float, rows: float) -> float:
 def _size(work: Workload, c: Constants) -> _Size:
     """One slot for each core. A task costs time in every epoch, so that the cores needed depend on their own number."""
     rows_cpu = {
-        FunctionKind.ROW: c.row_function_cpu, FunctionKind.BATCH: c.batch_function_cpu, FunctionKind.AGGREGATE: c.aggregate_cpu,
-    }[work.function]  # fmt: skip
+        FunctionKind.ROW: c.row_function_cpu,
+        FunctionKind.BATCH: c.batch_function_cpu,
+        FunctionKind.AGGREGATE: c.aggregate_cpu,
+    }[work.function]
     per_row_s = (rows_cpu + (work.levels - 1) * c.further_level_cpu) / 1e6
     keys_per_s = work.touched(work.epoch_s) / work.epoch_s * work.levels
     by_state = math.ceil(work.state_bytes / (c.state_per_slot * GB))
@@ -279,10 +281,11 @@ def _size(work: Workload, c: Constants) -> _Size:
             break
         slots = max(1, by_state, math.ceil(cores))
     if left <= 0:
-        cores, impossible = float(slots), (
+        cores = float(slots)
+        impossible = (
             f"Epochs of {work.epoch_s:g} s are too short: {work.levels} tasks of {c.task_cpu:g} s in each slot take more than "
             f"{c.utilization:.0%} of a core. Make epochs longer than {work.levels * c.task_cpu / c.utilization:.2g} s.",
-        )  # fmt: skip
+        )
     elif work.parallelism is not None and cores > work.parallelism:
         impossible = (f"{work.parallelism} slots are too few for the rows: about {math.ceil(cores)} are needed.",)
     executors = math.ceil(slots / work.cores_per_executor)
@@ -415,5 +418,5 @@ def _impossible(work: Workload, found: Capacity) -> tuple[str, ...]:
             found.parallelism > MOST_KEY_GROUPS,
             f"{found.parallelism:,} slots exceed the {MOST_KEY_GROUPS:,} key groups that a job can have. Split the job.",
         ),
-    )  # fmt: skip
+    )
     return tuple(text for applies, text in checks if applies)

@@ -44,23 +44,47 @@ def list_(out: Output, directory: str | None) -> int:
             m, base = snapshot.metadata, ref == job.newest.base
             documents.append(
                 {
-                    "job": job.name, "id": ref.id, "status": "COMPLETED", "is_savepoint": m.kind == "savepoint",
-                    "external_path": snapshot.url, "trigger_timestamp": m.triggered_ms, "latest_ack_timestamp": m.completed_ms,
-                    "end_to_end_duration": m.completed_ms - m.triggered_ms, "checkpointed_size": m.delta_size_bytes,
-                    "state_size": m.full_size_bytes, "term": ordinal(ref.term), "epoch": str(ref.epoch), "restart_from": base,
+                    "job": job.name,
+                    "id": ref.id,
+                    "status": "COMPLETED",
+                    "is_savepoint": m.kind == "savepoint",
+                    "external_path": snapshot.url,
+                    "trigger_timestamp": m.triggered_ms,
+                    "latest_ack_timestamp": m.completed_ms,
+                    "end_to_end_duration": m.completed_ms - m.triggered_ms,
+                    "checkpointed_size": m.delta_size_bytes,
+                    "state_size": m.full_size_bytes,
+                    "term": ordinal(ref.term),
+                    "epoch": str(ref.epoch),
+                    "restart_from": base,
                     "storage": msgspec.to_builtins(used.get(ref.id)),
                 }
-            )  # fmt: skip
+            )
             rows.append(
                 (
-                    job.name, ref.id, moment(m.triggered_ms), f"{m.completed_ms - m.triggered_ms} ms",
-                    size(m.delta_size_bytes), size(m.full_size_bytes), str(ref.epoch), "yes" if base else "", snapshot.url,
+                    job.name,
+                    ref.id,
+                    moment(m.triggered_ms),
+                    f"{m.completed_ms - m.triggered_ms} ms",
+                    size(m.delta_size_bytes),
+                    size(m.full_size_bytes),
+                    str(ref.epoch),
+                    "yes" if base else "",
+                    snapshot.url,
                 )
-            )  # fmt: skip
+            )
             requests += [] if ref.id not in used else [(job.name, ref.id, *_requests(used[ref.id]))]
     columns = (
-        "Job", "ID", "Trigger time", "Duration", "Checkpointed data", "Full data", "Epoch", "Restarts from", "Path"
-    )  # fmt: skip
+        "Job",
+        "ID",
+        "Trigger time",
+        "Duration",
+        "Checkpointed data",
+        "Full data",
+        "Epoch",
+        "Restarts from",
+        "Path",
+    )
     unread = [OutputTable("Not read", ("Job", "Why"), broken)] if broken else []
     problems = [{"job": job, "problem": problem} for job, problem in broken]
     if not rows:
@@ -105,12 +129,11 @@ def verify_(out: Output, paths: tuple[str, ...], quick: bool) -> int:
     whole = all(item["whole"] for item in found)
     out.show(
         {"whole": whole, "checked": found},
-        OutputTable("", ("Path", "Files", "Whole"), [(f["path"], f["files"], "yes" if f["whole"] else "NO") for f in found]),
-        *(
-            OutputTable(f"Problems of {f['path']}", ("Where", "What"), f["problems"])
-            for f in found if f["problems"]
+        OutputTable(
+            "", ("Path", "Files", "Whole"), [(f["path"], f["files"], "yes" if f["whole"] else "NO") for f in found]
         ),
-    )  # fmt: skip
+        *(OutputTable(f"Problems of {f['path']}", ("Where", "What"), f["problems"]) for f in found if f["problems"]),
+    )
     return 0 if whole else NO
 
 
@@ -129,8 +152,12 @@ def diff(out: Output, before: str, after: str) -> None:
         {
             "changes": [{"what": c.what, "before": c.before, "after": c.after} for c in changes],
             "files": {
-                "shared": files.shared, "shared_bytes": files.shared_bytes, "gone": files.gone,
-                "gone_bytes": files.gone_bytes, "new": files.new, "new_bytes": files.new_bytes,
+                "shared": files.shared,
+                "shared_bytes": files.shared_bytes,
+                "gone": files.gone,
+                "gone_bytes": files.gone_bytes,
+                "new": files.new,
+                "new_bytes": files.new_bytes,
             },
         },
         OutputTable("", ("What", "Before", "After"), [(c.what, c.before, c.after) for c in changes]),
@@ -142,7 +169,7 @@ def diff(out: Output, before: str, after: str) -> None:
                 ("New", f"{files.new} ({size(files.new_bytes)})"),
             ],
         ),
-    )  # fmt: skip
+    )
 
 
 def _requests(used: StorageUse) -> tuple[Any, ...]:

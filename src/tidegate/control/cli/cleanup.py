@@ -19,18 +19,22 @@ if TYPE_CHECKING:
 @click.argument("job_or_dir", required=False)
 @click.option("--delete", is_flag=True, help="End and delete what is listed. Without it, nothing is changed.")
 @click.option(
-    "--lineage", "lineages", multiple=True, metavar="LINEAGE",
+    "--lineage",
+    "lineages",
+    multiple=True,
+    metavar="LINEAGE",
     help="Look for what this line of history has left, instead of those that the records of runs name. You know that no copy of "
     "the directory continues it.",
-)  # fmt: skip
+)
 @click.option(
-    "--older-than", default="1 d", show_default=True, metavar="DURATION",
+    "--older-than",
+    default="1 d",
+    show_default=True,
+    metavar="DURATION",
     help="Keep what is younger in targets.",
-)  # fmt: skip
+)
 @speaks
-def command(
-    out: Output, job_or_dir: str | None, delete: bool, lineages: tuple[str, ...], older_than: str
-) -> int:  # fmt: skip
+def command(out: Output, job_or_dir: str | None, delete: bool, lineages: tuple[str, ...], older_than: str) -> int:
     """List what lines of history have left that no job continues: prepared transactions, hidden files, multipart uploads, open
     Kafka transactions, data files that no table has, and files in the checkpoint directory. Exit code 1 if a target cannot be
     asked.
@@ -121,24 +125,42 @@ def _notes(targets: Sequence[Any], silent: Sequence[str], searched: Sequence[Any
 
 
 def _show(
-    out: Output, found: Sequence[Finding], abandoned: Abandoned, problems: Sequence[tuple[str, str]], delete: bool, now_ms: int,
+    out: Output,
+    found: Sequence[Finding],
+    abandoned: Abandoned,
+    problems: Sequence[tuple[str, str]],
+    delete: bool,
+    now_ms: int,
     notes: Sequence[str],
-) -> None:  # fmt: skip
+) -> None:
     documents = [
         {
-            "what": each.what, "where": each.where, "lineage": each.lineage, "sink": each.sink, "epoch": each.epoch,
-            "timestamp": each.at_ms, "age": None if each.at_ms is None else now_ms - each.at_ms, "size": each.size_bytes,
-            "kept": each.kept, "deleted": delete and each.kept is None and f"sink {each.sink}" not in dict(problems),
+            "what": each.what,
+            "where": each.where,
+            "lineage": each.lineage,
+            "sink": each.sink,
+            "epoch": each.epoch,
+            "timestamp": each.at_ms,
+            "age": None if each.at_ms is None else now_ms - each.at_ms,
+            "size": each.size_bytes,
+            "kept": each.kept,
+            "deleted": delete and each.kept is None and f"sink {each.sink}" not in dict(problems),
         }
         for each in found
-    ]  # fmt: skip
+    ]
     rows = [
         (
-            each.what, each.where, each.lineage, each.sink, each.epoch, moment(each.at_ms),
-            None if each.size_bytes is None else size(each.size_bytes), each.kept,
+            each.what,
+            each.where,
+            each.lineage,
+            each.sink,
+            each.epoch,
+            moment(each.at_ms),
+            None if each.size_bytes is None else size(each.size_bytes),
+            each.kept,
         )
         for each in found
-    ]  # fmt: skip
+    ]
     ended = sum(each["deleted"] is True for each in documents)
     waiting = sum(each.kept is None for each in found)
     kept = sorted(abandoned.kept.items())

@@ -15,15 +15,25 @@ _CONVERT = "To convert state by a rule of your own, write a savepoint with tg.Sa
 @click.command("compat")
 @click.argument("job_file", type=click.Path(exists=True, dir_okay=False))
 @click.option(
-    "-s", "--from-savepoint", "--from", "path", cls=FlinkNamed, flink=["--fromSavepoint"],
+    "-s",
+    "--from-savepoint",
+    "--from",
+    "path",
+    cls=FlinkNamed,
+    flink=["--fromSavepoint"],
     help="A checkpoint or savepoint. Default: the one that the next start of the job would use.",
-)  # fmt: skip
+)
 @recovery_flags
 @speaks
 def command(
-    out: Output, job_file: str, path: str | None, allow: bool, uids: tuple[str, ...], renamed: tuple[str, ...],
+    out: Output,
+    job_file: str,
+    path: str | None,
+    allow: bool,
+    uids: tuple[str, ...],
+    renamed: tuple[str, ...],
     drops: tuple[str, ...],
-) -> int:  # fmt: skip
+) -> int:
     """Check whether the job in JOB_FILE can start from the snapshot --from, or from its latest one. Exit code 0: yes; 1: no.
 
     JOB_FILE is imported, not run: it must hold a Job, or a function build() or build(spark) that creates one.

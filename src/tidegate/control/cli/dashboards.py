@@ -20,8 +20,11 @@ CONFIG_FILE = "prometheus.yml"
     "--target", "targets", multiple=True, metavar="HOST:PORT", help="Address of a job's REST server; repeatable."
 )
 @click.option(
-    "--token-file", default="/etc/prometheus/tidegate-token", show_default=True, help="File with the token of those servers."
-)  # fmt: skip
+    "--token-file",
+    default="/etc/prometheus/tidegate-token",
+    show_default=True,
+    help="File with the token of those servers.",
+)
 @click.option("--evaluation-interval", default="30 s", show_default=True, help="How often alert rules are evaluated.")
 @click.option("--scrape-interval", default="15 s", show_default=True, help="How often metrics are read.")
 @click.option("--checkpoint-intervals", default=3, show_default=True, help="A checkpoint older than that is too old.")
@@ -30,9 +33,17 @@ CONFIG_FILE = "prometheus.yml"
 @click.option("--runbook", default="", metavar="URL", help="Address of your copy of the runbook, for links in alerts.")
 @speaks
 def command(  # noqa: PLR0913 one parameter for each option
-    out: Output, directory: str, targets: tuple[str, ...], token_file: str, evaluation_interval: str,
-    scrape_interval: str, checkpoint_intervals: int, output_wait: str, stall: str, runbook: str,
-) -> None:  # fmt: skip
+    out: Output,
+    directory: str,
+    targets: tuple[str, ...],
+    token_file: str,
+    evaluation_interval: str,
+    scrape_interval: str,
+    checkpoint_intervals: int,
+    output_wait: str,
+    stall: str,
+    runbook: str,
+) -> None:
     """Write a Grafana dashboard, alert rules for Prometheus, and a configuration with which it reads jobs."""
     from tidegate.metrics.alerts import AlertSettings, rules_file
     from tidegate.metrics.grafana import dashboard_file

@@ -34,17 +34,29 @@ def command() -> None:
 )
 @click.option("--source", "sources", multiple=True, metavar="N=UID", help="Source N of the query is UID in the job.")
 @click.option(
-    "-n", "--allow-non-restored-state", "allow", cls=FlinkNamed, flink=["--allowNonRestoredState"], is_flag=True,
+    "-n",
+    "--allow-non-restored-state",
+    "allow",
+    cls=FlinkNamed,
+    flink=["--allowNonRestoredState"],
+    is_flag=True,
     help="Leave behind what cannot be carried over.",
-)  # fmt: skip
+)
 @click.option(
     "--same-order", is_flag=True, help="The job declares its aggregates in the order of the query. Do not ask."
 )
 @speaks
 def spark(  # noqa: PLR0913 one parameter for each option
-    out: Output, checkpoint: str, job_file: str, target: str | None, dry_run: bool, operators: tuple[str, ...],
-    sources: tuple[str, ...], allow: bool, same_order: bool,
-) -> int:  # fmt: skip
+    out: Output,
+    checkpoint: str,
+    job_file: str,
+    target: str | None,
+    dry_run: bool,
+    operators: tuple[str, ...],
+    sources: tuple[str, ...],
+    allow: bool,
+    same_order: bool,
+) -> int:
     """Make a savepoint of a stopped Spark query, from its checkpointLocation CHECKPOINT.
 
     Started with `tidegate run JOB.PY -s SAVEPOINT`, the job continues at the offset where the query stopped, with its state,
@@ -75,13 +87,17 @@ def spark(  # noqa: PLR0913 one parameter for each option
     written = done.metadata.full_size_bytes
     out.show(
         {
-            "external_path": done.url, "batch": query.batch, "entries": done.entries, "state_size": written,
-            "seconds": round(seconds, 3), "left": list(plan.notes),
+            "external_path": done.url,
+            "batch": query.batch,
+            "entries": done.entries,
+            "state_size": written,
+            "seconds": round(seconds, 3),
+            "left": list(plan.notes),
         },
         *(Line(warning, "yellow") for warning in move.warnings()),
         Line(f"Carried over {done.entries:,} entries, {size(written)}, in {seconds:.1f} s."),
         Line(f"Savepoint completed. Path: {done.url}"),
-    )  # fmt: skip
+    )
     return 0
 
 
@@ -101,10 +117,14 @@ def _dry_run(out: Output, move: SparkMove) -> int:
     query, plan = move.query, move.plan
     states = [
         {
-            "operator": state.operator, "state": state.told, "entries": count, "uid": str(state.uid), "becomes": state.spec.name,
+            "operator": state.operator,
+            "state": state.told,
+            "entries": count,
+            "uid": str(state.uid),
+            "becomes": state.spec.name,
         }
         for state, count in zip(plan.states, move.counts())
-    ]  # fmt: skip
+    ]
     sources = [
         {"source": match.place, "position": source_text(query.sources[match.place]), "uid": str(match.source.uid)}
         for match in plan.sources
@@ -116,15 +136,21 @@ def _dry_run(out: Output, move: SparkMove) -> int:
     ]
     out.show(
         {
-            "path": query.path, "batch": query.batch, "watermark": query.next_watermark_ms, "sources": sources, "states": states,
+            "path": query.path,
+            "batch": query.batch,
+            "watermark": query.next_watermark_ms,
+            "sources": sources,
+            "states": states,
             "left": list(plan.notes),
         },
         Facts("", facts),
         OutputTable("Sources", ("Source", "Position", "Becomes"), [list(each.values()) for each in sources]),
-        OutputTable("State", ("Operator", "Spark", "Entries", "Becomes", "State"), [list(each.values()) for each in states]),
+        OutputTable(
+            "State", ("Operator", "Spark", "Entries", "Becomes", "State"), [list(each.values()) for each in states]
+        ),
         *(Line(warning, "yellow") for warning in move.warnings()),
         Line("Nothing was written."),
-    )  # fmt: skip
+    )
     return 0
 
 

@@ -20,9 +20,14 @@ from tidegate.control.rest.client import DEFAULT_ADDRESS, Client
 def at(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add `-m` to a command: the address of the job's driver."""
     return click.option(
-        "-m", "--jobmanager", "address", show_default=DEFAULT_ADDRESS, envvar="TIDEGATE_REST", callback=_address,
+        "-m",
+        "--jobmanager",
+        "address",
+        show_default=DEFAULT_ADDRESS,
+        envvar="TIDEGATE_REST",
+        callback=_address,
         help="Address of the driver's REST server.",
-    )(function)  # fmt: skip
+    )(function)
 
 
 def _address(ctx: click.Context, parameter: click.Parameter, given: str | None) -> str:
@@ -43,17 +48,22 @@ def _address(ctx: click.Context, parameter: click.Parameter, given: str | None) 
 def typed(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--type` to a command: the format of the savepoint."""
     return click.option(
-        "--type", "format", cls=FlinkNamed, flink=["-type"],
-        type=click.Choice(["canonical", "native"], case_sensitive=False), default="canonical", show_default=True,
+        "--type",
+        "format",
+        cls=FlinkNamed,
+        flink=["-type"],
+        type=click.Choice(["canonical", "native"], case_sensitive=False),
+        default="canonical",
+        show_default=True,
         help="Tables that any backend can restore, or the backend's own files.",
-    )(function)  # fmt: skip
+    )(function)
 
 
 def detachable(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--detached` to a command."""
     return click.option(
         "--detached", "detached", cls=FlinkNamed, flink=["-detached"], is_flag=True, help="Do not wait."
-    )(function)  # fmt: skip
+    )(function)
 
 
 @click.command("list")
@@ -73,9 +83,13 @@ def list_jobs(out: Output, address: str, running: bool, everything: bool) -> Non
 @click.command("checkpoint")
 @click.argument("job")
 @click.option(
-    "--full", "full", cls=FlinkNamed, flink=["-full"], is_flag=True,
+    "--full",
+    "full",
+    cls=FlinkNamed,
+    flink=["-full"],
+    is_flag=True,
     help="Store every file again, including those that earlier checkpoints have.",
-)  # fmt: skip
+)
 @at
 @speaks
 def checkpoint(out: Output, address: str, job: str, full: bool) -> None:
@@ -91,13 +105,19 @@ def checkpoint(out: Output, address: str, job: str, full: bool) -> None:
 @click.command("stop")
 @click.argument("job")
 @click.option(
-    "--savepoint-path", "target", cls=FlinkNamed, flink=["-p", "--savepointPath"],
+    "--savepoint-path",
+    "target",
+    cls=FlinkNamed,
+    flink=["-p", "--savepointPath"],
     help="Directory for the savepoint; defaults to the configured one.",
-)  # fmt: skip
+)
 @click.option(
-    "--drain", cls=FlinkNamed, flink=["-d"], is_flag=True,
+    "--drain",
+    cls=FlinkNamed,
+    flink=["-d"],
+    is_flag=True,
     help="Let all event time pass first: timers fire, windows close.",
-)  # fmt: skip
+)
 @typed
 @detachable
 @at

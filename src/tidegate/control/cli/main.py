@@ -98,9 +98,14 @@ def speaks(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--output` to a command, pass it an `Output`, and turn errors into a message and exit code 3."""
 
     @click.option(
-        "--output", "-o", "form", type=click.Choice(["text", "json"]), default="text", envvar="TIDEGATE_OUTPUT",
+        "--output",
+        "-o",
+        "form",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        envvar="TIDEGATE_OUTPUT",
         help="Tables for people, or JSON for programs.",
-    )  # fmt: skip
+    )
     @wraps(function)
     def spoken(*args: Any, form: str, **options: Any) -> None:
         try:

@@ -22,7 +22,8 @@ class Quantity(click.ParamType):  # type: ignore[type-arg]  # generic in newer r
     """A number with or without a unit."""
 
     def __init__(self, name: str, read: Callable[[str], float]) -> None:
-        self.name, self._read = name, read
+        self.name = name
+        self._read = read
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         if not isinstance(value, str):
@@ -47,14 +48,20 @@ SIZE = Quantity("size", size_bytes)
 @click.option("--state-per-key", type=SIZE, help="Bytes of state of one key, all its states together.")
 @click.option("--row-size", type=SIZE, default="200", show_default=True, help="Bytes of one row.")
 @click.option(
-    "--distribution", type=click.Choice(["uniform", "80-20"]), default="uniform", show_default=True,
+    "--distribution",
+    type=click.Choice(["uniform", "80-20"]),
+    default="uniform",
+    show_default=True,
     help="How rows are spread over keys; 80-20: 80 % of the rows have 20 % of the keys.",
-)  # fmt: skip
+)
 @click.option("--changed-keys", type=NUMBER, help="Different keys that change per second, instead of a distribution.")
 @click.option(
-    "--function", type=click.Choice(["row", "batch", "aggregate"]), default="row", show_default=True,
+    "--function",
+    type=click.Choice(["row", "batch", "aggregate"]),
+    default="row",
+    show_default=True,
     help="A function for each row, for batches, or a built-in aggregate.",
-)  # fmt: skip
+)
 @click.option("--levels", type=click.IntRange(1), default=1, show_default=True, help="Keyed levels with state.")
 @click.option("--epoch", type=DURATION, default="10 s", show_default=True, help="How long an epoch takes to collect.")
 @click.option("--interval", type=DURATION, default="1 min", show_default=True, help="Checkpoint interval.")
@@ -70,9 +77,12 @@ SIZE = Quantity("size", size_bytes)
     help="Bytes per second between an executor and storage.  [default: 1 Gbit/s]",
 )
 @click.option(
-    "--sinks", type=click.IntRange(0), default=1, show_default=True,
+    "--sinks",
+    type=click.IntRange(0),
+    default=1,
+    show_default=True,
     help="Sinks whose rows wait in the job's storage: Kafka, PostgreSQL, write-ahead functions.",
-)  # fmt: skip
+)
 @click.option("--output-rows", type=NUMBER, help="Rows per second for each of them.  [default: as many as are read]")
 @click.option("--parallelism", type=click.IntRange(1), help="Instead of the computed one.")
 @click.option("--directory", is_flag=True, help="Storage is a directory: requests cost nothing.")
@@ -130,8 +140,10 @@ def command(out: Output, given: tuple[str, ...], file: Path | None, show_constan
     )
     found = capacity(work, constants)
     document = {
-        "workload": asdict(work), "capacity": asdict(found), "constants": {each.name: each.value for each in constants.all},
-    }  # fmt: skip
+        "workload": asdict(work),
+        "capacity": asdict(found),
+        "constants": {each.name: each.value for each in constants.all},
+    }
     out.show(document, *_blocks(found, work.priced))
     return NO if found.impossible else 0
 

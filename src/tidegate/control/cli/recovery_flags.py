@@ -16,16 +16,24 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _FLAGS = (
     click.option(
-        "-n", "--allow-non-restored-state", "allow", cls=FlinkNamed, flink=["--allowNonRestoredState"], is_flag=True,
+        "-n",
+        "--allow-non-restored-state",
+        "allow",
+        cls=FlinkNamed,
+        flink=["--allowNonRestoredState"],
+        is_flag=True,
         help="Drop state that the job does not declare.",
     ),
     click.option("--map-uid", "uids", multiple=True, metavar="OLD=NEW", help="The operator OLD is now called NEW."),
     click.option("--renamed", multiple=True, metavar="UID/STATE:OLD=NEW", help="A field of a state was renamed."),
     click.option(
-        "--drop-state", "drops", multiple=True, metavar="UID/STATE[:FIELD]",
+        "--drop-state",
+        "drops",
+        multiple=True,
+        metavar="UID/STATE[:FIELD]",
         help="Start without this state of the snapshot, or without this field of its class.",
     ),
-)  # fmt: skip
+)
 
 
 def recovery_flags(command: F) -> F:

@@ -31,9 +31,13 @@ class _OrJob(click.Group):
 
 @click.group("savepoint", cls=_OrJob, invoke_without_command=True)
 @click.option(
-    "--dispose", "disposed", cls=FlinkNamed, flink=["-d"], metavar="PATH",
+    "--dispose",
+    "disposed",
+    cls=FlinkNamed,
+    flink=["-d"],
+    metavar="PATH",
     help="Dispose of the savepoint at PATH, as Flink's CLI does.",
-)  # fmt: skip
+)
 @click.pass_context
 def command(ctx: click.Context, disposed: str | None) -> None:
     """Take a savepoint of a running job: `savepoint JOB [TARGET] [--type native|canonical] [--detached] [-m HOST:PORT]`.
@@ -83,10 +87,15 @@ def dispose_(out: Output, path: str, yes: bool) -> None:
 @click.argument("origin")
 @click.argument("target")
 @click.option(
-    "--type", "form_of_state", cls=FlinkNamed, flink=["-type"],
-    type=click.Choice(["canonical", "native"], case_sensitive=False), default="canonical", show_default=True,
+    "--type",
+    "form_of_state",
+    cls=FlinkNamed,
+    flink=["-type"],
+    type=click.Choice(["canonical", "native"], case_sensitive=False),
+    default="canonical",
+    show_default=True,
     help="Canonical: tables that any tool can read and any backend can restore. Native: the backend's files.",
-)  # fmt: skip
+)
 @click.option("--max-parallelism", type=int, help="Redistribute the key groups. Canonical only.")
 @click.option("--rename", "renames", multiple=True, metavar="OLD=NEW", help="Change the uid of an operator or source.")
 @click.option(
@@ -98,14 +107,22 @@ def dispose_(out: Output, path: str, yes: bool) -> None:
     help="Omit all state of an operator, or one of its states.",
 )
 @click.option(
-    "--for", "job_file", type=click.Path(exists=True, dir_okay=False),
+    "--for",
+    "job_file",
+    type=click.Path(exists=True, dir_okay=False),
     help="Convert states to the names and types that the job in this file declares. Other types: canonical only.",
-)  # fmt: skip
+)
 @speaks
 def copy(
-    out: Output, origin: str, target: str, form_of_state: str, max_parallelism: int | None, renames: tuple[str, ...],
-    drops: tuple[str, ...], job_file: str | None,
-) -> None:  # fmt: skip
+    out: Output,
+    origin: str,
+    target: str,
+    form_of_state: str,
+    max_parallelism: int | None,
+    renames: tuple[str, ...],
+    drops: tuple[str, ...],
+    job_file: str | None,
+) -> None:
     """Create a savepoint in the empty directory TARGET from the checkpoint or savepoint ORIGIN.
 
     ORIGIN may be a job file: then it is the snapshot that the next start of the job would use.
@@ -125,9 +142,12 @@ def copy(
     with out.progress("Copying", snapshot.metadata.full_size_bytes) as done:
         copied = copy_snapshot(snapshot, open_storage(target), form_of_state.upper(), changes, done)
     document = {
-        "external_path": copied.url, "savepointFormat": copied.metadata.savepoint_format, "entries": copied.entries,
-        "state_size": copied.metadata.full_size_bytes, "waiting_committables": copied.waiting_output,
-    }  # fmt: skip
+        "external_path": copied.url,
+        "savepointFormat": copied.metadata.savepoint_format,
+        "entries": copied.entries,
+        "state_size": copied.metadata.full_size_bytes,
+        "waiting_committables": copied.waiting_output,
+    }
     left = Line(
         f"{copied.waiting_output} pieces of output of that checkpoint may still be uncommitted: its own job "
         "commits them, not one that starts from the copy.",

@@ -155,9 +155,14 @@ def _needs_window(uid: str, state: str, key: tuple[str, ...], windows: list[tupl
 
 _MOST_WINDOWS = 10
 _COLUMNS = {
-    "key_group": "Key group", "key": "Key", "namespace": "Namespace", "map_key": "Map key", "position": "Position",
-    "value": "Value", "stamp": "Renewed",
-}  # fmt: skip
+    "key_group": "Key group",
+    "key": "Key",
+    "namespace": "Namespace",
+    "map_key": "Map key",
+    "position": "Position",
+    "value": "Value",
+    "stamp": "Renewed",
+}
 
 
 def _entry(entry: Any) -> dict[str, Any]:

@@ -58,7 +58,8 @@ class ReportWatch:
     """The last report of a job, and why there is no newer one."""
 
     def __init__(self, client: Client, job: str) -> None:
-        self._client, self._path = client, f"/jobs/{quote(job, safe='')}/report"
+        self._client = client
+        self._path = f"/jobs/{quote(job, safe='')}/report"
         self.report: dict[str, Any] | None = None
         self._seen_s = time.monotonic()
 

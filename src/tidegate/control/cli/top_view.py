@@ -19,8 +19,12 @@ Report = Mapping[str, Any]
 
 _BARS = " ▁▂▃▄▅▆▇█"
 _STATUS_STYLES = {
-    "RUNNING": "bold green", "RESTARTING": "bold yellow", "CANCELLING": "bold yellow", "FAILED": "bold red", "LOST": "bold red",
-}  # fmt: skip
+    "RUNNING": "bold green",
+    "RESTARTING": "bold yellow",
+    "CANCELLING": "bold yellow",
+    "FAILED": "bold red",
+    "LOST": "bold red",
+}
 _DONE = ("CANCELED", "FINISHED", "FAILED", "LOST")
 _MOST_SPANS = 10
 _MOST_STATES = 20
@@ -43,25 +47,31 @@ def frame(report: Report, most_tasks: int = 20, problem: str | None = None) -> R
         _section("Checkpoints", _checkpoints(report)),
         *_listed("Sources", ("source", "event-time lag", "rows waiting"), _sources(report), right=(1, 2)),
         *_listed(
-            "Sinks", ("sink", "guarantee", "published up to", "waiting epochs", "waiting bytes", "oldest", "error"),
-            _sinks(report), right=(3, 4, 5),
+            "Sinks",
+            ("sink", "guarantee", "published up to", "waiting epochs", "waiting bytes", "oldest", "error"),
+            _sinks(report),
+            right=(3, 4, 5),
         ),
         *_listed(
             "Tasks, the busiest first",
             ("task", "busy, idle, held", "busy", "rows in", "rows out", "state", "memory", "host"),
-            _tasks(report, most_tasks), right=(2, 3, 4, 5, 6),
+            _tasks(report, most_tasks),
+            right=(2, 3, 4, 5, 6),
         ),
         *_listed(
-            "States, the largest first (sizes are estimates)", ("operator", "state", "size", "share"), _states(report),
+            "States, the largest first (sizes are estimates)",
+            ("operator", "state", "size", "share"),
+            _states(report),
             right=(2, 3),
         ),
         *_listed(
             "Parts of functions, the most time first",
             ("operator", "ctx.span", "uses", "total", "mean", "longest", "key of the longest"),
-            _spans(report), right=(2, 3, 4, 5),
+            _spans(report),
+            right=(2, 3, 4, 5),
         ),
         *_failures(report),
-    ]  # fmt: skip
+    ]
     body = Group(*parts)
     return body if problem is None else Panel(body, style="dim")
 
@@ -96,10 +106,13 @@ def _answers(report: Report) -> Iterable[RenderableType]:
         detail = f"{each.get('detail') or ''} {_age(now, each.get('at_ms'))}".strip()
         lines.append(
             Text.assemble(
-                (f"{each.get('question')!s:<16}", "dim"), (shape, style), " ", (visible(answer), style),
+                (f"{each.get('question')!s:<16}", "dim"),
+                (shape, style),
+                " ",
+                (visible(answer), style),
                 (f"  {visible(detail)}" if detail else "", "dim"),
             )
-        )  # fmt: skip
+        )
     if lines:
         yield _section("Health", lines)
 
@@ -177,10 +190,15 @@ def _tasks(report: Report, most: int) -> Iterable[tuple[str | Text, ...]]:
     tasks = sorted(report.get("tasks") or (), key=lambda each: -(each.get("busy") or 0))
     for each in tasks[:most]:
         yield (
-            str(each["task"]), share_bar(each), f"{each.get('busy') or 0:.0%}", f"{each.get('rows_in') or 0:,}",
-            f"{each.get('rows_out') or 0:,}", dash(each.get("state_bytes"), size), dash(each.get("resident_bytes"), size),
+            str(each["task"]),
+            share_bar(each),
+            f"{each.get('busy') or 0:.0%}",
+            f"{each.get('rows_in') or 0:,}",
+            f"{each.get('rows_out') or 0:,}",
+            dash(each.get("state_bytes"), size),
+            dash(each.get("resident_bytes"), size),
             str(each.get("host_name") or each.get("host") or "-"),
-        )  # fmt: skip
+        )
     if len(tasks) > most:
         yield (f"and {len(tasks) - most} more",)
 

@@ -88,9 +88,12 @@ def _loaded(path: str, spark: Any, before_spark: Callable[[], None]) -> Job:
 
 
 def declared(
-    job: Job, snapshot: CheckpointMetadata, uids: Mapping[str, str] | None = None,
-    renames: Mapping[tuple[str, str], Mapping[str, str]] | None = None, drops: Collection[tuple[str, str]] = (),
-) -> JobNow:  # fmt: skip
+    job: Job,
+    snapshot: CheckpointMetadata,
+    uids: Mapping[str, str] | None = None,
+    renames: Mapping[tuple[str, str], Mapping[str, str]] | None = None,
+    drops: Collection[tuple[str, str]] = (),
+) -> JobNow:
     """What a job declares, in the words of a snapshot. Its states are numbered on from those of `snapshot`, which is in the
     names of the job: see `carried_over`."""
     graph = job.graph()
@@ -150,9 +153,10 @@ def _own_lines(error: BaseException) -> str:
 
 def _arguments(build: Any, path: str, spark: Any) -> list[Any]:
     wanted = [
-        p for p in inspect.signature(build).parameters.values()
+        p
+        for p in inspect.signature(build).parameters.values()
         if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-    ]  # fmt: skip
+    ]
     if not wanted:
         return []
     if len(wanted) > 1:

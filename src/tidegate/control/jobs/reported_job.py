@@ -53,9 +53,18 @@ _ROW = re.compile(r"^(  (?:row|key):  ).*$", re.MULTILINE)
 _HIDDEN = r"\g<1>hidden; --show-values shows it"
 ENDED = (*TERMINAL, "LOST")
 _STATUSES = (
-    "INITIALIZING", "CREATED", "RUNNING", "FAILING", "FAILED", "CANCELLING", "CANCELED", "FINISHED", "RESTARTING",
-    "SUSPENDED", "RECONCILING",
-)  # fmt: skip
+    "INITIALIZING",
+    "CREATED",
+    "RUNNING",
+    "FAILING",
+    "FAILED",
+    "CANCELLING",
+    "CANCELED",
+    "FINISHED",
+    "RESTARTING",
+    "SUSPENDED",
+    "RECONCILING",
+)
 """Flink's, each of which has a time in the details of a job."""
 
 

@@ -86,7 +86,9 @@ class JobService(ReportedJob):
     def __init__(self, run: JobRun, show_values: bool = False) -> None:
         super().__init__(show_values)
         self._run = run
-        self._checkpoints, self._savepoints, self._disposals = Triggers(), Triggers(), Triggers()
+        self._checkpoints = Triggers()
+        self._savepoints = Triggers()
+        self._disposals = Triggers()
 
     @property
     def id(self) -> str:

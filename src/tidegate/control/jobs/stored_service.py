@@ -92,7 +92,9 @@ class StoredJobs:
 
     def __init__(self, directory: str, show_values: bool = False, **options: Any) -> None:
         """Raises `JobNotFound`."""
-        self._directory, self._show_values, self._options = directory, show_values, options
+        self._directory = directory
+        self._show_values = show_values
+        self._options = options
         self._known: dict[str, StoredJobService] = {}
         self._lock = threading.Lock()
         self._read_s = 0.0

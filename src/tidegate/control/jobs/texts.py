@@ -29,10 +29,20 @@ _FORMS = (
     "2026-01-31T12:00:00Z, bytes as hexadecimal, tuples as a JSON array."
 )
 _COLUMNS = {
-    "string": "str", "binary": "bytes", "boolean": "bool", "tinyint": "int", "smallint": "int", "int": "int",
-    "bigint": "int", "float": "float", "double": "float", "date": "date", "timestamp": "datetime",
-    "timestamp_ntz": "datetime", "decimal": "decimal",
-}  # fmt: skip
+    "string": "str",
+    "binary": "bytes",
+    "boolean": "bool",
+    "tinyint": "int",
+    "smallint": "int",
+    "int": "int",
+    "bigint": "int",
+    "float": "float",
+    "double": "float",
+    "date": "date",
+    "timestamp": "datetime",
+    "timestamp_ntz": "datetime",
+    "decimal": "decimal",
+}
 
 
 def key_from(texts: Sequence[str], types: Sequence[DataType]) -> Any:

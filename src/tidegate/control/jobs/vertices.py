@@ -107,7 +107,8 @@ class JobVertices:
     """`samples` are the metrics at the same moment; none for a job whose driver is gone."""
 
     def __init__(self, report: RunReport, samples: Sequence[Sample]) -> None:
-        self._report, self._samples = report, samples
+        self._report = report
+        self._samples = samples
         self._metrics = of_tasks(samples)
         self._lines = {line.task: line for line in report.tasks}
         self._state = execution_state(report.status)

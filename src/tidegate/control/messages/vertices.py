@@ -7,9 +7,17 @@ from typing import Literal
 from msgspec import Struct, field
 
 ExecutionState = Literal[
-    "CREATED", "SCHEDULED", "DEPLOYING", "INITIALIZING", "RUNNING", "FINISHED", "CANCELING", "CANCELED", "FAILED",
+    "CREATED",
+    "SCHEDULED",
+    "DEPLOYING",
+    "INITIALIZING",
+    "RUNNING",
+    "FINISHED",
+    "CANCELING",
+    "CANCELED",
+    "FAILED",
     "RECONCILING",
-]  # fmt: skip
+]
 """What a subtask can be in Flink."""
 
 

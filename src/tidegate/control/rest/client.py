@@ -50,7 +50,8 @@ class Client:
             raise Unreachable(
                 f"An address is host:port, http://host:port or https://host:port. A token goes into {VARIABLE}."
             )
-        self._token, self._place = token, (host, port)
+        self._token = token
+        self._place = (host, port)
         local = host == "localhost" or host == "::1" or host.startswith("127.")
         handlers = [_NoRedirect(), *([urllib.request.ProxyHandler({})] if local else [])]
         self._opener = urllib.request.build_opener(*handlers)

@@ -93,14 +93,23 @@ class RequestChecks:
     """
 
     def __init__(
-        self, app: ASGIApp, hosts: AllowedHosts, token: str | None, max_body_bytes: int = MAX_BODY_BYTES,
-        open_below: str | None = None, pages_may_act: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        app: ASGIApp,
+        hosts: AllowedHosts,
+        token: str | None,
+        max_body_bytes: int = MAX_BODY_BYTES,
+        open_below: str | None = None,
+        pages_may_act: bool = True,
+    ) -> None:
         """What is below the path `open_below` can be read without a token. `pages_may_act`: requests of pages in a browser
         may change something.
         """
-        self._app, self._hosts, self._token, self._max_body_bytes = app, hosts, token, max_body_bytes
-        self._open_below, self._pages_may_act = open_below, pages_may_act
+        self._app = app
+        self._hosts = hosts
+        self._token = token
+        self._max_body_bytes = max_body_bytes
+        self._open_below = open_below
+        self._pages_may_act = pages_may_act
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":

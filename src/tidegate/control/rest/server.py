@@ -186,10 +186,17 @@ class RestServer:
     """
 
     def __init__(
-        self, jobs: ServedJobs, *, host: str = LOOPBACK, port: int = 0, token: str | None = None,
-        allowed_hosts: Iterable[str] = (), limits: ConnectionLimits | None = None, allow_actions: bool = False,
+        self,
+        jobs: ServedJobs,
+        *,
+        host: str = LOOPBACK,
+        port: int = 0,
+        token: str | None = None,
+        allowed_hosts: Iterable[str] = (),
+        limits: ConnectionLimits | None = None,
+        allow_actions: bool = False,
         listening: socket.socket | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         import uvicorn
 
         from tidegate.control.rest.connection_limits import ConnectionLimits, bounded_protocol
@@ -205,9 +212,15 @@ class RestServer:
         hosts = AllowedHosts.of(host, allowed_hosts)
         config = uvicorn.Config(
             application(jobs, self.token, hosts, limits.body_bytes, allow_actions),
-            http=bounded_protocol(limits), ws="none", h11_max_incomplete_event_size=limits.head_bytes,
-            timeout_graceful_shutdown=5, proxy_headers=False, server_header=False, log_level="warning", lifespan="off",
-        )  # fmt: skip
+            http=bounded_protocol(limits),
+            ws="none",
+            h11_max_incomplete_event_size=limits.head_bytes,
+            timeout_graceful_shutdown=5,
+            proxy_headers=False,
+            server_header=False,
+            log_level="warning",
+            lifespan="off",
+        )
         try:
             self._kept = None if chosen else TokenFile.write(self.token, host, self.port)
         except PreconditionFailed:
@@ -296,9 +309,13 @@ def serve(
             earlier.server.close()
             _served.remove(earlier)
     server = RestServer(
-        JobService(run, show_values), host=host, token=token, allowed_hosts=allowed_hosts, allow_actions=allow_actions,
+        JobService(run, show_values),
+        host=host,
+        token=token,
+        allowed_hosts=allowed_hosts,
+        allow_actions=allow_actions,
         listening=listening or listen(host, port, _ARGUMENTS),
-    )  # fmt: skip
+    )
     _served.append(_Served(run, server, (host, port)))
     kept = f"; its token is in {server.token_files[0]}" if server.token_files else ""
     log.info("REST of job %s at %s, its pages at %s%s%s", run.name, server.url, server.url, PREFIX, kept)

@@ -60,9 +60,13 @@ FieldsIn = Callable[[int, Mapping[str, str]], StateFields]
 
 
 def plan_import(
-    query: StoppedQuery, graph: Graph, fields_in: FieldsIn, *,
-    sources: Mapping[int, str], operators: Mapping[int, str],
-) -> ImportPlan:  # fmt: skip
+    query: StoppedQuery,
+    graph: Graph,
+    fields_in: FieldsIn,
+    *,
+    sources: Mapping[int, str],
+    operators: Mapping[int, str],
+) -> ImportPlan:
     """Decide what happens to each part of the query. `sources` and `operators` are what the user says: number → uid.
 
     Raises ImportRefused if the user has to say which belongs to which.
@@ -126,9 +130,12 @@ def _decide(operator: SparkOperator, node: Process, fields_of: FieldsOf, clock_m
 
 
 def _node_for(
-    operator: SparkOperator, nodes: Sequence[Process], all: Sequence[SparkOperator], said: Mapping[int, str],
+    operator: SparkOperator,
+    nodes: Sequence[Process],
+    all: Sequence[SparkOperator],
+    said: Mapping[int, str],
     taken: Mapping[str, int],
-) -> Process | str:  # fmt: skip
+) -> Process | str:
     """Return the operator of the job that takes over the state, or why none does."""
     takes_over = _TAKES_OVER.get(operator.name)
     if takes_over is None:

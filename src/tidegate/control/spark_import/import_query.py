@@ -95,9 +95,14 @@ class SparkMove:
         return counts
 
     def write(
-        self, to: str | Path, allow_left: bool, tell: Callable[[CarriedState, int], None] = lambda _, __: None, *,
-        same_order: bool = False, **options: Any,
-    ) -> Copied:  # fmt: skip
+        self,
+        to: str | Path,
+        allow_left: bool,
+        tell: Callable[[CarriedState, int], None] = lambda _, __: None,
+        *,
+        same_order: bool = False,
+        **options: Any,
+    ) -> Copied:
         """Write the savepoint. `tell` hears how far each state is. `same_order`: the user has answered the plan's questions."""
         if self.plan.left and not allow_left:
             raise ImportRefused(

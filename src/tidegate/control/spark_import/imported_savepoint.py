@@ -70,7 +70,10 @@ class _Contents:
     """The entries of one state, read from Spark when the savepoint is written."""
 
     def __init__(self, query: StoppedQuery, state: CarriedState, spark: Any, tell: Tell) -> None:
-        self._query, self._state, self._spark, self._tell = query, state, spark, tell
+        self._query = query
+        self._state = state
+        self._spark = spark
+        self._tell = tell
 
     def __call__(self, layout: StateLayout) -> Iterator[StateEntry]:
         state = self._state

@@ -82,7 +82,9 @@ class _VariableEntries:
     """Makes entries of the rows of one state variable."""
 
     def __init__(self, key: KeyMatch, state: ProcessorState, ttl: bool) -> None:
-        self._key, self._state, self._ttl = key, state, ttl
+        self._key = key
+        self._state = state
+        self._ttl = ttl
 
     def __call__(self, layout: StateLayout, rows: SparkRows) -> Iterator[StateEntry]:
         key_of, state, ttl = self._key.of, self._state, self._ttl
@@ -118,8 +120,14 @@ def group_states(operator: int, node: Process, fields_of: FieldsOf) -> list[Verd
         return ((row[0], row[1][1] + 1) for row in rows if row[1][1] > 0)
 
     value = CarriedState(
-        operator=operator, told=GROUP_STATE, uid=node.uid, spec=state.spec(), options={}, columns=("key", "value"), entries=values
-    )  # fmt: skip
+        operator=operator,
+        told=GROUP_STATE,
+        uid=node.uid,
+        spec=state.spec(),
+        options={},
+        columns=("key", "value"),
+        entries=values,
+    )
     if all(name != _TIMEOUT for name, _ in fields["value"]):
         return [value]
     if made.time_mode is TimeMode.NONE:
@@ -172,9 +180,14 @@ def _timers(operator: int, time_mode: str, node: Process, fields_of: FieldsOf) -
 
 
 def _both_timers(
-    operator: int, told: str, node: Process, key: KeyMatch, options: Mapping[str, str], columns: tuple[str, ...],
+    operator: int,
+    told: str,
+    node: Process,
+    key: KeyMatch,
+    options: Mapping[str, str],
+    columns: tuple[str, ...],
     times: Callable[[SparkRows], Iterator[Any]],
-) -> list[Verdict]:  # fmt: skip
+) -> list[Verdict]:
     """Each timer is stored twice: by time, to fire, and under its key, to be listed. `times` yields keys and times."""
     domain = node.function.time_mode.domain.name
 

@@ -127,9 +127,7 @@ def test_restore_is_the_state_of_an_executor_over_its_line() -> None:
     assert found.restore_all_s == pytest.approx(25.2 + 5e9 / 1e8)
 
 
-@pytest.mark.parametrize(
-    ("epoch_s", "interval_s", "p50", "p99"), [(0.93, 10, 6.08, 11.0), (1.09, 1, 2.16, 4.01)]
-)  # fmt: skip
+@pytest.mark.parametrize(("epoch_s", "interval_s", "p50", "p99"), [(0.93, 10, 6.08, 11.0), (1.09, 1, 2.16, 4.01)])
 def test_the_model_is_near_the_latency_that_was_measured(
     epoch_s: float, interval_s: float, p50: float, p99: float
 ) -> None:

@@ -480,9 +480,7 @@ def test_a_cell_of_an_export_is_no_formula(tmp_path: Path, key: str, cell: str) 
     operator = Operator("totals", ("string",), (value("total", str),), {"total": {key: "=HYPERLINK(1)"}})
     History(tmp_path).checkpoint(1, operator)
     target = tmp_path / "out.csv"
-    result = run(
-        "state", "export", tmp_path / "ckpt" / "orders" / "chk-1", "totals", "total", "--to", target
-    )  # fmt: skip
+    result = run("state", "export", tmp_path / "ckpt" / "orders" / "chk-1", "totals", "total", "--to", target)
     assert result.exit_code == 0, result.output
     with target.open(newline="") as file:
         [row] = csv.DictReader(file)

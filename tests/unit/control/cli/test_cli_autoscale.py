@@ -58,12 +58,20 @@ def test_a_replay_shows_when_the_decision_changed(tmp_path: Path) -> None:
     file.write_bytes(recorded(6, **steady(1_000), parallelism=20).to_bytes())
     told = autoscale("explain", "--trace", str(file)).output
     assert [word for word in told.split() if word.isupper() and len(word) > 3] == [
-        "STABILIZING", "COLLECTING", "DELAYED", "SCALE_DOWN",
-    ]  # fmt: skip
+        "STABILIZING",
+        "COLLECTING",
+        "DELAYED",
+        "SCALE_DOWN",
+    ]
     other = autoscale(
-        "explain", "--trace", str(file), "-Djob.autoscaler.metrics.window=2 min", "-Djob.autoscaler.stabilization.interval=0 s",
-        "-o", "json",
-    )  # fmt: skip
+        "explain",
+        "--trace",
+        str(file),
+        "-Djob.autoscaler.metrics.window=2 min",
+        "-Djob.autoscaler.stabilization.interval=0 s",
+        "-o",
+        "json",
+    )
     assert json.loads(other.output)["decisions"][-1]["decision"]["kind"] == "DELAYED"
 
 

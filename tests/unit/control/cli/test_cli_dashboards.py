@@ -19,15 +19,27 @@ def test_three_files_are_written_and_listed(tmp_path: Path) -> None:
     done = dashboards(tmp_path / "new", "-o", "json")
     assert done.exit_code == 0
     assert [Path(name).name for name in json.loads(done.output)["files"]] == [
-        "tidegate-dashboard.json", "tidegate-alerts.yml", "prometheus.yml",
-    ]  # fmt: skip
+        "tidegate-dashboard.json",
+        "tidegate-alerts.yml",
+        "prometheus.yml",
+    ]
     assert all(Path(name).stat().st_size for name in json.loads(done.output)["files"])
 
 
 def test_targets_token_and_intervals_are_those_given(tmp_path: Path) -> None:
     dashboards(
-        tmp_path, "--target", "a:1", "--target", "b:2", "--token-file", "/t", "--evaluation-interval", "7 s", "--stall", "2 h",
-    )  # fmt: skip
+        tmp_path,
+        "--target",
+        "a:1",
+        "--target",
+        "b:2",
+        "--token-file",
+        "/t",
+        "--evaluation-interval",
+        "7 s",
+        "--stall",
+        "2 h",
+    )
     config, rules = (tmp_path / "prometheus.yml").read_text(), (tmp_path / "tidegate-alerts.yml").read_text()
     assert 'targets: ["a:1", "b:2"]' in config
     assert 'credentials_file: "/t"' in config

@@ -36,9 +36,15 @@ def project(tmp_path: Path) -> Path:
 def test_the_files_are_listed_and_nothing_is_left_to_fill_in(project: Path) -> None:
     found = {str(path.relative_to(project)) for path in project.rglob("*") if path.is_file()}
     assert found == {
-        ".gitignore", "README.md", "check.py", "deploy/page-views.service", "job.py", "pyproject.toml", "requirements.txt",
+        ".gitignore",
+        "README.md",
+        "check.py",
+        "deploy/page-views.service",
+        "job.py",
+        "pyproject.toml",
+        "requirements.txt",
         "tests/test_job.py",
-    }  # fmt: skip
+    }
     assert not [path for path in found if "__NAME__" in (project / path).read_text()]
     assert not [path for path in found if "__VERSION__" in (project / path).read_text()]
 

@@ -32,15 +32,24 @@ EPOCHS = [
     for n in range(1, 11)
 ]
 REPORT: dict[str, Any] = {
-    "job": "orders", "status": "RUNNING", "now_ms": NOW, "started_ms": NOW - 7_500_000, "restarts": 2, "epochs": EPOCHS,
-    "watermark_ms": NOW - 12_000, "held_by": None,
+    "job": "orders",
+    "status": "RUNNING",
+    "now_ms": NOW,
+    "started_ms": NOW - 7_500_000,
+    "restarts": 2,
+    "epochs": EPOCHS,
+    "watermark_ms": NOW - 12_000,
+    "held_by": None,
     "sources": [{"source": "lines", "event_time_lag_ms": 1_500, "pending_rows": 12_345}],
     "checkpoint_config": {"interval": 10_000},
     "checkpoints": {
         "counts": {"completed": 7, "failed": 1, "in_progress": 1},
         "latest": {
             "completed": {
-                "id": 7, "trigger_timestamp": NOW - 5_000, "end_to_end_duration": 1_000, "checkpointed_size": 2_048,
+                "id": 7,
+                "trigger_timestamp": NOW - 5_000,
+                "end_to_end_duration": 1_000,
+                "checkpointed_size": 2_048,
                 "state_size": 5 << 20,
             },
             "failed": {"id": 6, "failure_message": "bucket is full"},
@@ -48,16 +57,37 @@ REPORT: dict[str, Any] = {
     },
     "sinks": [
         {
-            "sink": "db", "guarantee": "EXACTLY_ONCE", "published_epoch": "3.8", "waiting_epochs": 2, "waiting_bytes": 4_096,
-            "oldest_waiting_ms": NOW - 61_000, "error": "connection refused\nmore",
+            "sink": "db",
+            "guarantee": "EXACTLY_ONCE",
+            "published_epoch": "3.8",
+            "waiting_epochs": 2,
+            "waiting_bytes": 4_096,
+            "oldest_waiting_ms": NOW - 61_000,
+            "error": "connection refused\nmore",
         }
     ],
     "tasks": [
-        {"task": "L1-S0", "host": "h1", "busy": 0.25, "idle": 0.75, "held": 0.0, "rows_in": 10, "resident_bytes": 1 << 20},
-        {"task": "L1-S1", "host": "h2", "busy": 0.9, "idle": 0.0, "held": 0.1, "rows_in": 5_000, "state_bytes": 3 << 30},
+        {
+            "task": "L1-S0",
+            "host": "h1",
+            "busy": 0.25,
+            "idle": 0.75,
+            "held": 0.0,
+            "rows_in": 10,
+            "resident_bytes": 1 << 20,
+        },
+        {
+            "task": "L1-S1",
+            "host": "h2",
+            "busy": 0.9,
+            "idle": 0.0,
+            "held": 0.1,
+            "rows_in": 5_000,
+            "state_bytes": 3 << 30,
+        },
     ],
     "failures": [{"at_ms": NOW, "kind": "user-code", "message": "division by zero\nrow 7", "restarted": True}],
-}  # fmt: skip
+}
 
 
 def shown(report: dict[str, Any], **more: Any) -> str:
@@ -69,10 +99,17 @@ def shown(report: dict[str, Any], **more: Any) -> str:
 def test_a_frame_answers_what_someone_on_call_asks() -> None:
     text = shown(REPORT)
     for part in (
-        "orders  RUNNING  up 2 h 5 min  restarts 2", "3.10: 1,000 rows in 800 ms, 1,250 rows/s", "12.0 s behind",
-        "7 completed, 1 failed, 1 in progress, every 10 s", "last: 7, 4.0 s ago, took 1.0 s, 2.0 KiB of 5.0 MiB",
-        "12,345", "1.5 s", "connection refused", "1 min 1 s", "division by zero",
-    ):  # fmt: skip
+        "orders  RUNNING  up 2 h 5 min  restarts 2",
+        "3.10: 1,000 rows in 800 ms, 1,250 rows/s",
+        "12.0 s behind",
+        "7 completed, 1 failed, 1 in progress, every 10 s",
+        "last: 7, 4.0 s ago, took 1.0 s, 2.0 KiB of 5.0 MiB",
+        "12,345",
+        "1.5 s",
+        "connection refused",
+        "1 min 1 s",
+        "division by zero",
+    ):
         assert part in text, part
 
 

@@ -33,9 +33,15 @@ def checkpoint(*, epoch_ms: int, upload_ms: int, size: int = 4_100_000, snapshot
     (pending,) = made.pending
     for task, took_ms, after_ms in ((OTHER, 0, 1), (TASK, upload_ms, epoch_ms)):
         ack = UploadAck(
-            checkpoint_id=pending.id, task=task, state=None, new_files=(), state_size_bytes=80_200_000,
-            checkpointed_size_bytes=size, async_ms=took_ms, sync_ms=snapshot_ms if task == TASK else 0,
-        )  # fmt: skip
+            checkpoint_id=pending.id,
+            task=task,
+            state=None,
+            new_files=(),
+            state_size_bytes=80_200_000,
+            checkpointed_size_bytes=size,
+            async_ms=took_ms,
+            sync_ms=snapshot_ms if task == TASK else 0,
+        )
         made.acknowledge(ack, at(1_000 + after_ms))
     done = CheckpointRef(id=pending.id, term=Term(3), epoch=EPOCH, lineage=Lineage("l"), metadata="m", checksum="c")
     made.published(pending.id, done, (), at(1_000 + epoch_ms))

@@ -18,10 +18,18 @@ from tidegate.metrics.metric import Sample
 from tidegate.runtime.monitoring.run_report import RunReport
 
 IO_FIELDS = {
-    "read-bytes", "read-bytes-complete", "write-bytes", "write-bytes-complete", "read-records", "read-records-complete",
-    "write-records", "write-records-complete", "accumulated-backpressured-time", "accumulated-idle-time",
+    "read-bytes",
+    "read-bytes-complete",
+    "write-bytes",
+    "write-bytes-complete",
+    "read-records",
+    "read-records-complete",
+    "write-records",
+    "write-records-complete",
+    "accumulated-backpressured-time",
+    "accumulated-idle-time",
     "accumulated-busy-time",
-}  # fmt: skip
+}
 SOURCE_STAGE = f"/jobs/{ID}/vertices/level-0"
 
 

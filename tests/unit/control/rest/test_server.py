@@ -204,8 +204,12 @@ def test_the_report_has_the_estimated_size_of_each_state(client: TestClient) -> 
 def test_the_report_answers_the_five_questions_with_rates_of_now(client: TestClient) -> None:
     found = client.get(f"/jobs/{ID}/report").json()
     assert [each["question"] for each in found["answers"]] == [
-        "Healthy?", "Keeping up?", "Last checkpoint", "Slowest task", "Last problem",
-    ]  # fmt: skip
+        "Healthy?",
+        "Keeping up?",
+        "Last checkpoint",
+        "Slowest task",
+        "Last problem",
+    ]
     assert found["rates"] == {"rows_in": 0.0, "operators": {"totals": [0.0, 0.0]}}
 
 
@@ -230,10 +234,15 @@ def test_a_job_is_rescaled_and_its_rescales_are_as_flink_shows_them(client: Test
     assert run.asked == [("rescale", 4), ("rescale", 13)]
     failed, done = client.get(f"/jobs/{ID}/rescales/history").json()
     assert done["vertices"]["level-1"] == {
-        "jobVertexId": "level-1", "jobVertexName": "totals -> Sink: out", "slotSharingGroupId": "default",
-        "slotSharingGroupName": "default", "desiredParallelism": 4, "sufficientParallelism": 1, "preRescaleParallelism": 2,
+        "jobVertexId": "level-1",
+        "jobVertexName": "totals -> Sink: out",
+        "slotSharingGroupId": "default",
+        "slotSharingGroupName": "default",
+        "desiredParallelism": 4,
+        "sufficientParallelism": 1,
+        "preRescaleParallelism": 2,
         "postRescaleParallelism": 4,
-    }  # fmt: skip
+    }
     assert (done["terminalState"], done["terminatedReason"]) == ("COMPLETED", "SUCCEEDED")
     assert (done["triggerCause"], done["schedulerStates"]) == ("UPDATE_REQUIREMENT", None)
     assert (failed["terminalState"], failed["slots"]["default"]["postRescaleSlots"]) == ("FAILED", 2)
@@ -282,9 +291,11 @@ def test_a_checkpoint_tells_its_requests_bytes_and_estimated_cost(client: TestCl
     made = RequestCounts(writes=12, lists=3, reads=2, deletes=1, written_bytes=4_200_000, read_bytes=90)
     run.checkpoints.charge(1, made)
     told = {
-        "requests": {"write": 12, "list": 3, "read": 2, "delete": 1}, "written_bytes": 4_200_000, "read_bytes": 90,
+        "requests": {"write": 12, "list": 3, "read": 2, "delete": 1},
+        "written_bytes": 4_200_000,
+        "read_bytes": 90,
         "estimated_cost_dollars": None,
-    }  # fmt: skip
+    }
     assert client.get(f"/jobs/{ID}/checkpoints/details/1").json()["storage"] == told, "a directory costs nothing"
     run.checkpoints.prices = LIST_PRICES
     run.checkpoints.charge(1, RequestCounts())

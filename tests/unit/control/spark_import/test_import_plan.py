@@ -93,12 +93,28 @@ def test_timers_become_timers_by_time_and_by_key():
     [
         (variables(("other", "ValueState", False)), None, "does not declare a state of this name"),
         (variables(("total", "ListState", False)), None, "is a ListState in Spark"),
-        (variables(TOTAL), {"key": [("user", "string")], "value": [("amount", "int")]}, "its fields are (amount int) in Spark"),
-        (variables(TOTAL), {"key": [("user", "string")], "value": [("paid", "double")]}, "its fields are (paid double) in Spark"),
-        (variables(TOTAL), {"key": [("user", "bigint")], "value": [("amount", "double")]}, "its key is (user bigint) in Spark"),
-        (variables(("$procTimers_x", "TimerState", False), time="ProcessingTime"), None, "timeMode is 'ProcessingTime' in Spark"),
+        (
+            variables(TOTAL),
+            {"key": [("user", "string")], "value": [("amount", "int")]},
+            "its fields are (amount int) in Spark",
+        ),
+        (
+            variables(TOTAL),
+            {"key": [("user", "string")], "value": [("paid", "double")]},
+            "its fields are (paid double) in Spark",
+        ),
+        (
+            variables(TOTAL),
+            {"key": [("user", "bigint")], "value": [("amount", "double")]},
+            "its key is (user bigint) in Spark",
+        ),
+        (
+            variables(("$procTimers_x", "TimerState", False), time="ProcessingTime"),
+            None,
+            "timeMode is 'ProcessingTime' in Spark",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_fit_is_left_with_a_reason(told, fields, why):
     plan = planned(query((PROCESSOR, told)), job(processor), fields)
     assert plan.states == ()
@@ -177,9 +193,13 @@ def test_an_entry_that_ends_was_written_a_lifetime_before():
 
     def declare(stream):
         tg.transform_with_state(
-            stream.key_by("user"), Living(), uid="totals", outputStructType="user string", outputMode="Append",
+            stream.key_by("user"),
+            Living(),
+            uid="totals",
+            outputStructType="user string",
+            outputMode="Append",
             timeMode="ProcessingTime",
-        ).sink("out", tg.CollectSink())  # fmt: skip
+        ).sink("out", tg.CollectSink())
 
     graph = job(declare)
     fields = {
@@ -337,10 +357,14 @@ def test_seen_keys_with_a_time_to_live_end_that_long_after_the_last_batch():
     ("line", "notes", "text"),
     [
         ('{"orders":{"0":3,"1":5}}', {}, "Kafka topic orders (2 partitions)"),
-        ('{"logOffset":3}', {"3": b'v1\n{"path":"file:///in/a.json"}'}, "files, log entry 3, such as file:///in/a.json"),
+        (
+            '{"logOffset":3}',
+            {"3": b'v1\n{"path":"file:///in/a.json"}'},
+            "files, log entry 3, such as file:///in/a.json",
+        ),
         ("42", {}, "42"),
         (None, {}, "not started"),
     ],
-)  # fmt: skip
+)
 def test_the_position_of_a_source_in_words(line, notes, text):
     assert source_text(SourceNotes(line, notes)) == text

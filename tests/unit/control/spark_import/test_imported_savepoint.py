@@ -67,8 +67,13 @@ def moved(tmp_path, **others):
     job = tg.Job("carts", parallelism=2)
     source = job.source("orders", tg.testing.frame(ROWS), event_time="at", out_of_orderness="10 s")
     tg.transform_with_state(
-        source.key_by("user"), Totals(), uid="totals", outputStructType="user string", outputMode="Append", timeMode="EventTime"
-    ).sink("out", tg.CollectSink())  # fmt: skip
+        source.key_by("user"),
+        Totals(),
+        uid="totals",
+        outputStructType="user string",
+        outputMode="Append",
+        timeMode="EventTime",
+    ).sink("out", tg.CollectSink())
     fields = {"key": [("user", "string")], "value": [("amount", "double")]}
     plan = plan_import(found, job.graph(), lambda operator, options: fields, sources={}, operators={})
     heard = []
