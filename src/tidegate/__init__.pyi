@@ -2,7 +2,9 @@
 import when a name is first used."""
 
 from tidegate import errors as errors, flink as flink, testing as testing
-from tidegate.api.apply_in_pandas_with_state import apply_in_pandas_with_state as apply_in_pandas_with_state
+from tidegate.api.spark_functions.apply_in_pandas_with_state import (
+    apply_in_pandas_with_state as apply_in_pandas_with_state,
+)
 from tidegate.api.aggregates import (
     AggregateFunction as AggregateFunction,
     ReduceFunction as ReduceFunction,
@@ -57,7 +59,7 @@ from tidegate.api.states import (
     SortedMapState as SortedMapState,
     ValueState as ValueState,
 )
-from tidegate.api.transform_with_state import (
+from tidegate.api.spark_functions.transform_with_state import (
     transform_with_state as transform_with_state,
     transform_with_state_in_pandas as transform_with_state_in_pandas,
 )

@@ -19,20 +19,43 @@ class AsyncFunction(ABC, Generic[In]):
 
     All methods run in one event loop of their task, so calls share attributes such as a client without locks. Code that blocks
     stops all calls of the task; put it into `asyncio.to_thread`. The function has no state, and a copy of it lives for one epoch.
+
+    Examples:
+        >>> class Tier(tg.AsyncFunction):
+        ...     async def async_invoke(self, order):
+        ...         return order.user, "gold" if order.amount > 100 else "plain"
+        ...     def timeout(self, order):
+        ...         return order.user, "unknown"
+        >>> tiers = orders.async_map("tier", Tier(), schema="user string, tier string", timeout="5 s")
+        >>> with tg.testing.harness(tiers) as h:
+        ...     h.process((1, "ann", 250.0, T0))
+        ...     h.output()
+        [Struct(user='ann', tier='gold')]
     """
 
     async def open(self, ctx: RuntimeContext, /) -> None:
-        """Create what cannot be pickled: a client, a connection pool."""
+        """Create what cannot be pickled: a client, a connection pool.
+
+        Args:
+            ctx: The operator and the subtask that the function runs in.
+        """
 
     @abstractmethod
     async def async_invoke(self, row: In, /) -> object:
         """Return the row to emit: a tuple in the order of the schema, a dict or a row; or a list of rows; or None for none.
 
         It is cancelled when the timeout is over, and when the attempt of the task fails.
+
+        Args:
+            row: A row of the stream, with an attribute for each column.
         """
 
     def timeout(self, row: In, /) -> object:
-        """Return what to emit for a row whose call took too long, in the same forms. By default, it is an error."""
+        """Return what to emit for a row whose call took too long, in the same forms. By default, it is an error.
+
+        Args:
+            row: The row whose call was cancelled.
+        """
         raise TimeoutError
 
     async def close(self) -> None:

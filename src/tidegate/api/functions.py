@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING, Generic, TypeGuard
 
 from tidegate.api.context import (
     BatchContext,
@@ -24,8 +24,9 @@ from tidegate.api.ported_function import PortedFunction
 from tidegate.api.rows import Element, In, In2, K, Typed
 from tidegate.api.states import ListState, declared_states
 from tidegate.core.errors import GraphError
+from tidegate.graph.model import Input
 from tidegate.graph.states import TIMERS, StateSpec
-from tidegate.schema.schema import Schema
+from tidegate.schema.schema import Schema, as_schema
 
 if TYPE_CHECKING:
     from numpy import int64
@@ -260,6 +261,38 @@ class KeyedBatchFunction(Function):
             ctx: The kind of the timers, timers, and side outputs.
         """
         return None
+
+
+class Combiner:
+    """The `combine` of a function over batches, as an operator before the shuffle."""
+
+    def __init__(self, function: KeyedBatchFunction, key: tuple[str, ...]) -> None:
+        self.function = function
+        self.key = key
+
+    @staticmethod
+    def is_wanted(function: object) -> TypeGuard[KeyedBatchFunction]:
+        """Return whether the function's class defines `combine`."""
+        return isinstance(function, KeyedBatchFunction) and type(function).combine is not KeyedBatchFunction.combine
+
+
+def combined_schema(uid: str, function: KeyedBatchFunction, read: Input) -> Schema:
+    """Return the columns that `combine` returns. Raises GraphError unless they have the key's columns as they are."""
+    name = type(function).__name__
+    if not function.combined:
+        raise GraphError(
+            f"{name} has a method combine, but does not say which columns it returns. Declare them on the class: "
+            "combined = 'user string, n bigint'."
+        )
+    partial = as_schema(function.combined)
+    for column in read.key:
+        expected = read.schema.fields[read.schema.index(column)].type
+        if column not in partial or partial.fields[partial.index(column)].type != expected:
+            raise GraphError(
+                f"process {uid!r}: the columns that {name}.combine returns ({partial}) must contain the key column "
+                f"{column!r} as {expected.ddl()}."
+            )
+    return partial
 
 
 class KeyedCoProcessFunction(Function, Typed, Generic[In, In2, K]):

@@ -26,11 +26,33 @@ from tidegate.schema.schema import Schema
 
 
 class ProcessJoinFunction(Function, Typed, Generic[In, In2, K]):
-    """Makes rows of pairs of rows."""
+    """Makes rows of pairs of rows.
+
+    Examples:
+        >>> class Difference(tg.ProcessJoinFunction):
+        ...     def process_element(self, order, payment, ctx):
+        ...         yield order.id, order.amount - payment.paid
+        >>> paid = orders.key_by("id").interval_join(
+        ...     "open", payments.key_by("order"), lower="0 s", upper="1 h", function=Difference(),
+        ...     schema="id bigint, open double",
+        ... )
+        >>> with tg.testing.harness(paid) as h:
+        ...     h.process1((1, "ann", 5.0, T0))
+        ...     h.process2((1, 3.0, T0 + timedelta(minutes=5)))
+        ...     h.output()
+        [Struct(id=1, open=2.0)]
+    """
 
     @abstractmethod
     def process_element(self, left: In, right: In2, ctx: ProcessContext[K] | None, /) -> Iterable[object] | None:
-        """Two rows meet: yield or return rows to emit. `ctx` is None in a window join."""
+        """Yield or return the rows to emit for a pair.
+
+        Args:
+            left: The row of the stream that is joined.
+            right: The row of the other stream.
+            ctx: The key, the time of the pair, which is the later of the two rows' times, and side outputs. None in a window
+                join.
+        """
 
 
 JoinFunction: TypeAlias = ProcessJoinFunction | Callable[[Row, Row], object]

@@ -12,8 +12,8 @@ from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from tidegate.api.combiner import Combiner, combined_schema
 from tidegate.api.functions import (
+    Combiner,
     FilterFunction,
     FlatMapFunction,
     Function,
@@ -22,6 +22,7 @@ from tidegate.api.functions import (
     KeyedCoProcessFunction,
     KeyedProcessFunction,
     MapFunction,
+    combined_schema,
     operator_states_of,
     runnable,
 )

@@ -98,7 +98,19 @@ class NeverTrigger(Trigger):
 
 
 class CountTrigger(Trigger):
-    """Fires on every n-th row of a window, and never because of time."""
+    """Fires on every n-th row of a window, and never because of time.
+
+    Args:
+        max_count: The number of rows after which the window fires.
+
+    Examples:
+        >>> windows = orders.key_by("user").window(tg.GlobalWindows.create()).trigger(tg.CountTrigger.of(2))
+        >>> counts = windows.aggregate("every-second", n=tg.count())
+        >>> with tg.testing.harness(counts) as h:
+        ...     h.process((1, "ann", 5.0, T0), (2, "ann", 7.0, T0), (3, "ann", 9.0, T0))
+        ...     [row.n for row in h.output()]
+        [2]
+    """
 
     count = ValueState(int, default=0)
 
@@ -109,7 +121,11 @@ class CountTrigger(Trigger):
 
     @classmethod
     def of(cls, max_count: int) -> Self:
-        """`CountTrigger.of(100)`."""
+        """Fire on every `max_count`-th row: `CountTrigger.of(100)`.
+
+        Args:
+            max_count: The number of rows after which the window fires.
+        """
         return cls(max_count)
 
     def on_element(self, element: Row, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:
@@ -139,14 +155,31 @@ class CountTrigger(Trigger):
 
 
 class PurgingTrigger(Trigger):
-    """Fires as the trigger inside does, and empties the window each time."""
+    """Fires as the trigger inside does, and empties the window each time.
+
+    Args:
+        inner: The trigger that decides when to fire.
+
+    Examples:
+        >>> in_pairs = tg.PurgingTrigger.of(tg.CountTrigger.of(2))
+        >>> windows = orders.key_by("user").window(tg.GlobalWindows.create()).trigger(in_pairs)
+        >>> counts = windows.aggregate("pairs", n=tg.count())
+        >>> with tg.testing.harness(counts) as h:
+        ...     h.process(*[(number, "ann", 5.0, T0) for number in range(5)])
+        ...     [row.n for row in h.output()]
+        [2, 2]
+    """
 
     def __init__(self, inner: Trigger) -> None:
         self._inner = inner
 
     @classmethod
     def of(cls, inner: Trigger) -> Self:
-        """`PurgingTrigger.of(CountTrigger.of(100))`."""
+        """Empty the window whenever `inner` fires: `PurgingTrigger.of(CountTrigger.of(100))`.
+
+        Args:
+            inner: The trigger that decides when to fire.
+        """
         return cls(inner)
 
     def on_element(self, element: Row, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:
@@ -190,7 +223,11 @@ class _Continuous(Trigger):
 
     @classmethod
     def of(cls, interval: Duration) -> Self:
-        """`of("10 s")`: fires every ten seconds."""
+        """Fire at regular intervals: every ten seconds with `of("10 s")`.
+
+        Args:
+            interval: The time between two firings. They happen at its multiples since 1970-01-01 UTC.
+        """
         return cls(argument_ms("interval", interval, of=f"{cls.__name__}.of"))
 
     def can_merge(self) -> bool:
@@ -201,7 +238,22 @@ class _Continuous(Trigger):
 
 
 class ContinuousEventTimeTrigger(_Continuous):
-    """Fires every interval of event time as long as the window lasts, and at its end."""
+    """Fires every interval of event time as long as the window lasts, and at its end.
+
+    Args:
+        interval_ms: The time between two firings, in milliseconds. They happen at its multiples since 1970-01-01 UTC.
+
+    Examples:
+        >>> windows = orders.key_by("user").window(tg.TumblingEventTimeWindows.of("1 min"))
+        >>> early = windows.trigger(tg.ContinuousEventTimeTrigger.of("20 s")).aggregate("early", n=tg.count())
+        >>> with tg.testing.harness(early) as h:
+        ...     h.process((1, "ann", 5.0, T0))
+        ...     h.advance_watermark(T0 + timedelta(seconds=20))
+        ...     h.process((2, "ann", 7.0, T0 + timedelta(seconds=50)))
+        ...     h.advance_watermark(T0 + timedelta(minutes=1))
+        ...     [row.n for row in h.output()][::2]
+        [1, 2]
+    """
 
     def on_element(self, element: Row, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:
         if window.max_timestamp() <= ctx.get_current_watermark():
@@ -243,7 +295,21 @@ class ContinuousEventTimeTrigger(_Continuous):
 
 
 class ContinuousProcessingTimeTrigger(_Continuous):
-    """Fires every interval of processing time, from the first row on."""
+    """Fires every interval of processing time, from the first row on.
+
+    Args:
+        interval_ms: The time between two firings, in milliseconds. They happen at its multiples since 1970-01-01 UTC.
+
+    Examples:
+        >>> windows = orders.key_by("user").window(tg.GlobalWindows.create())
+        >>> counts = windows.trigger(tg.ContinuousProcessingTimeTrigger.of("20 s")).aggregate("counts", n=tg.count())
+        >>> with tg.testing.harness(counts) as h:
+        ...     h.set_processing_time(T0)
+        ...     h.process((1, "ann", 5.0, T0))
+        ...     h.set_processing_time(T0 + timedelta(seconds=20))
+        ...     [row.n for row in h.output()]
+        [1]
+    """
 
     def on_element(self, element: Row, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:
         if self.next_fire.value() is None:

@@ -26,8 +26,7 @@ from typing import Any, Self
 import numpy as np
 
 from tidegate.api.async_function import check_async_function
-from tidegate.api.combiner import Combiner, combined_schema
-from tidegate.api.functions import KeyedBatchFunction, operator_states_of, runnable
+from tidegate.api.functions import Combiner, KeyedBatchFunction, combined_schema, operator_states_of, runnable
 from tidegate.api.ported_function import PortedFunction
 from tidegate.api.streams import Stream, kept_event_time
 from tidegate.checkpoint.metadata.operators import describe_node

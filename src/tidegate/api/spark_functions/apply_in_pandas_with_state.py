@@ -1,11 +1,4 @@
-"""Runs a function of Spark's `applyInPandasWithState` unchanged, on tidegate's state.
-
-sessions = tg.apply_in_pandas_with_state(
-    job.source("clicks", clicks, event_time="at").key_by("user"), count_clicks, uid="sessions",
-    outputStructType="user string, clicks bigint", stateStructType="clicks bigint", outputMode="Update",
-    timeoutConf="EventTimeTimeout",
-)
-"""
+"""Runs a function of Spark's `applyInPandasWithState` unchanged, on tidegate's state."""
 
 from __future__ import annotations
 
@@ -14,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tidegate.api.keyed_operator import KeyedOperator
-from tidegate.api.spark_arguments import check_has_event_time, check_keyed, check_output_mode, struct_type
+from tidegate.api.spark_functions.arguments import check_has_event_time, check_keyed, check_output_mode, struct_type
 from tidegate.api.streams import KeyedStream, Stream
 from tidegate.core.errors import GraphError
 from tidegate.graph.stateful_processing import GROUP_STATE, ProcessorState, StatefulProcessing, TimeMode
@@ -46,6 +39,31 @@ def apply_in_pandas_with_state(
     The arguments are Spark's, with a uid and a keyed stream in place of grouped data. `state` has the methods of
     `pyspark.sql.streaming.state.GroupState`, and permanently belongs to `uid`. With a timeout, the function is also called, with
     an empty frame and `state.hasTimedOut`, for keys whose timeout has passed.
+
+    Args:
+        keyed: The rows, in place of Spark's grouped data: `stream.key_by("user")`.
+        func: The function written for Spark. It yields pandas frames.
+        uid: The permanent identity of the operator's state.
+        outputStructType: The columns of the frames that `func` yields.
+        stateStructType: The fields of the tuple that `state.update` takes.
+        outputMode: `"Append"` or `"Update"`, which mean the same here: every row that `func` yields is emitted.
+        timeoutConf: The clock of timeouts: `"ProcessingTimeTimeout"`, `"EventTimeTimeout"` or `"NoTimeout"`, as in Spark's
+            `GroupStateTimeout`.
+
+    Examples:
+        >>> import pandas as pd
+        >>> def count(key, frames, state):
+        ...     n = (state.get[0] if state.exists else 0) + sum(len(frame) for frame in frames)
+        ...     state.update((n,))
+        ...     yield pd.DataFrame({"user": [key[0]], "n": [n]})
+        >>> counts = tg.apply_in_pandas_with_state(
+        ...     orders.key_by("user"), count, uid="counts", outputStructType="user string, n bigint",
+        ...     stateStructType="n bigint", outputMode="Update", timeoutConf="NoTimeout",
+        ... )
+        >>> with tg.testing.harness(counts) as h:
+        ...     h.process((1, "ann", 5.0, T0), (2, "ann", 7.0, T0))
+        ...     h.output()
+        [Struct(user='ann', n=2)]
     """
     what = f"apply_in_pandas_with_state {uid!r}"
     check_keyed(what, "apply_in_pandas_with_state", keyed)

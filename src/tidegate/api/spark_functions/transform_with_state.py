@@ -1,10 +1,5 @@
 """Runs a Spark `StatefulProcessor` unchanged, on tidegate's state.
 
-    totals = tg.transform_with_state(
-        job.source("orders", orders).key_by("user"), Totals(), uid="totals",
-        outputStructType="user string, total double", outputMode="Update", timeMode="ProcessingTime",
-    )
-
 The arguments are those of Spark's `transformWithState`, with a uid and a keyed stream in place of grouped data. A job knows its
 state before it starts, so the declaration calls `init` once, on a copy of the processor, with a handle that takes notes.
 """
@@ -18,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from tidegate.api.keyed_operator import KeyedOperator
 from tidegate.api.mistakes import check_instance
-from tidegate.api.spark_arguments import check_has_event_time, check_keyed, check_output_mode, struct_type
+from tidegate.api.spark_functions.arguments import check_has_event_time, check_keyed, check_output_mode, struct_type
 from tidegate.api.streams import KeyedStream, Stream, check_connected
 from tidegate.core.errors import GraphError
 from tidegate.graph.stateful_processing import RESERVED, ProcessorState, StatefulProcessing, TimeMode
@@ -47,18 +42,50 @@ def transform_with_state(
     """Run a `pyspark.sql.streaming.StatefulProcessor` that takes and returns rows, as `GroupedData.transformWithState` does.
 
     Its state permanently belongs to `uid`, each state under its name. `handleInputRows` is called once for each key and epoch.
-    Rows of `initialState`, a stream keyed by columns of the same types, go to `handleInitialState` before the other rows of their
-    epoch. `eventTimeColumnName` is the event time of the rows that it returns.
+
+    Args:
+        keyed: The rows, in place of Spark's grouped data: `stream.key_by("user")`.
+        statefulProcessor: An instance of the class written for Spark. Its `init` runs once more when the job is declared, on a
+            copy, because a job knows its states before it starts.
+        uid: The permanent identity of the operator's state.
+        outputStructType: The columns of what `handleInputRows` returns.
+        outputMode: `"Append"` or `"Update"`, which mean the same here: everything that the processor returns is emitted.
+        timeMode: The clock of timers: `"ProcessingTime"`, `"EventTime"` or `"None"`. A time to live of state needs
+            `"ProcessingTime"`.
+        initialState: A stream keyed by columns of the same types. Its rows go to `handleInitialState` before the other rows of
+            their epoch. By default, state begins empty.
+        eventTimeColumnName: The event time of the rows that the processor returns. By default, they have none.
+
+    Examples:
+        >>> from pyspark.sql import Row
+        >>> from pyspark.sql.streaming import StatefulProcessor
+        >>> class Count(StatefulProcessor):
+        ...     def init(self, handle):
+        ...         self.n = handle.getValueState("n", "n bigint")
+        ...     def handleInputRows(self, key, rows, timerValues):
+        ...         n = (self.n.get()[0] if self.n.exists() else 0) + sum(1 for _ in rows)
+        ...         self.n.update((n,))
+        ...         yield Row(user=key[0], n=n)
+        ...     def close(self):
+        ...         pass
+        >>> counts = tg.transform_with_state(
+        ...     orders.key_by("user"), Count(), uid="counts", outputStructType="user string, n bigint",
+        ...     outputMode="Update", timeMode="None",
+        ... )
+        >>> with tg.testing.harness(counts) as h:
+        ...     h.process((1, "ann", 5.0, T0), (2, "ann", 7.0, T0))
+        ...     h.output()
+        [Struct(user='ann', n=2)]
     """
     return _declared(
         keyed,
         statefulProcessor,
-        uid,
-        outputStructType,
-        (outputMode, timeMode),
-        initialState,
-        eventTimeColumnName,
-        False,
+        uid=uid,
+        output=outputStructType,
+        modes=(outputMode, timeMode),
+        initial=initialState,
+        event_time=eventTimeColumnName,
+        pandas=False,
     )
 
 
@@ -73,15 +100,60 @@ def transform_with_state_in_pandas(
     initialState: KeyedStream | None = None,
     eventTimeColumnName: str = "",
 ) -> Stream:
-    """The same for a processor that takes and returns pandas frames, as `GroupedData.transformWithStateInPandas` does."""
+    """Run a processor that takes and returns pandas frames, as `GroupedData.transformWithStateInPandas` does.
+
+    Otherwise the same as `transform_with_state`.
+
+    Args:
+        keyed: The rows, in place of Spark's grouped data: `stream.key_by("user")`.
+        statefulProcessor: An instance of the class written for Spark. Its `init` runs once more when the job is declared, on a
+            copy, because a job knows its states before it starts.
+        uid: The permanent identity of the operator's state.
+        outputStructType: The columns of what `handleInputRows` returns.
+        outputMode: `"Append"` or `"Update"`, which mean the same here: everything that the processor returns is emitted.
+        timeMode: The clock of timers: `"ProcessingTime"`, `"EventTime"` or `"None"`. A time to live of state needs
+            `"ProcessingTime"`.
+        initialState: A stream keyed by columns of the same types. Its rows go to `handleInitialState` before the other rows of
+            their epoch. By default, state begins empty.
+        eventTimeColumnName: The event time of the rows that the processor returns. By default, they have none.
+
+    Examples:
+        >>> import pandas as pd
+        >>> from pyspark.sql.streaming import StatefulProcessor
+        >>> class Count(StatefulProcessor):
+        ...     def init(self, handle):
+        ...         self.n = handle.getValueState("n", "n bigint")
+        ...     def handleInputRows(self, key, frames, timerValues):
+        ...         n = (self.n.get()[0] if self.n.exists() else 0) + sum(len(frame) for frame in frames)
+        ...         self.n.update((n,))
+        ...         yield pd.DataFrame({"user": [key[0]], "n": [n]})
+        ...     def close(self):
+        ...         pass
+        >>> counts = tg.transform_with_state_in_pandas(
+        ...     orders.key_by("user"), Count(), uid="counts", outputStructType="user string, n bigint",
+        ...     outputMode="Update", timeMode="None",
+        ... )
+        >>> with tg.testing.harness(counts) as h:
+        ...     h.process((1, "ann", 5.0, T0), (2, "ann", 7.0, T0))
+        ...     h.output()
+        [Struct(user='ann', n=2)]
+    """
     return _declared(
-        keyed, statefulProcessor, uid, outputStructType, (outputMode, timeMode), initialState, eventTimeColumnName, True
+        keyed,
+        statefulProcessor,
+        uid=uid,
+        output=outputStructType,
+        modes=(outputMode, timeMode),
+        initial=initialState,
+        event_time=eventTimeColumnName,
+        pandas=True,
     )
 
 
 def _declared(
     keyed: KeyedStream,
     processor: Any,
+    *,
     uid: str,
     output: str | Schema | SparkSchema,
     modes: tuple[str, str],
@@ -91,8 +163,9 @@ def _declared(
 ) -> Stream:
     what = f"transform_with_state {uid!r}"
     _check_processor(what, keyed, processor)
-    check_output_mode(what, modes[0])
-    mode = _time_mode(what, modes[1])
+    output_mode, time_mode = modes
+    check_output_mode(what, output_mode)
+    mode = _time_mode(what, time_mode)
     if mode is TimeMode.EVENT_TIME:
         check_has_event_time(what, "timeMode is 'EventTime'", keyed)
     if initial is not None:
@@ -145,7 +218,7 @@ def _time_mode(what: str, mode: str) -> TimeMode:
 
 
 def _row_class() -> Any:
-    """The class of rows. Whoever has a `StatefulProcessor` has imported PySpark, which only the runtime does here."""
+    """Return PySpark's class of rows. A user who has a `StatefulProcessor` has imported PySpark; this package must not."""
     return getattr(sys.modules.get("pyspark.sql"), "Row", None)
 
 

@@ -1,0 +1,1 @@
+"""Functions written for Spark's stateful operators, as operators of a job."""
