@@ -103,7 +103,9 @@ def deduplicate(rows: Input, ttl: Duration | None, uid: str) -> KeyedOperator:
 
 
 def _join(function: JoinFunction) -> Join:
-    return JoinByFunction(function) if isinstance(function, ProcessJoinFunction) else JoinByCall(function)
+    if isinstance(function, ProcessJoinFunction):
+        return JoinByFunction(function)
+    return JoinByCall(function, function if isinstance(function, Function) else None)
 
 
 def _check(left: Input, right: Input, function: JoinFunction, what: str, event_time: bool = True) -> None:

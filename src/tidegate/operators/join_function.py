@@ -9,16 +9,21 @@ from typing import Any, Protocol
 from tidegate.graph.listening import NotifiesFunction
 
 
-class JoinFunction(Protocol):
-    """An object that makes any number of rows of a pair."""
+class OpenedFunction(Protocol):
+    """A function that a task opens before the first row and closes after the last."""
 
     def open(self, ctx: Any, /) -> None: ...
-    def process_element(self, left: Any, right: Any, ctx: Any, /) -> Iterable[Any] | None: ...
     def close(self) -> None: ...
 
 
+class JoinFunction(OpenedFunction, Protocol):
+    """An object that makes any number of rows of a pair."""
+
+    def process_element(self, left: Any, right: Any, ctx: Any, /) -> Iterable[Any] | None: ...
+
+
 class Join(NotifiesFunction, ABC):
-    """Makes rows of pairs, whatever was given for it."""
+    """Makes rows of pairs, with a function in one of the forms that users may pass."""
 
     @property
     def notified(self) -> object:
@@ -36,7 +41,7 @@ class Join(NotifiesFunction, ABC):
 
 
 class JoinByFunction(Join):
-    """With such an object."""
+    """With a `JoinFunction`."""
 
     def __init__(self, function: JoinFunction) -> None:
         self._function = function
@@ -56,10 +61,27 @@ class JoinByFunction(Join):
 
 
 class JoinByCall(Join):
-    """With a callable of two rows, which returns one row or None."""
+    """With a callable of two rows, which returns one row or None.
 
-    def __init__(self, call: Callable[[Any, Any], Any]) -> None:
+    A function class of the user's own may be callable without being a join function. It is opened and closed, and notified of
+    checkpoints, as other functions are: `function` is then the same object as `call`.
+    """
+
+    def __init__(self, call: Callable[[Any, Any], Any], function: OpenedFunction | None = None) -> None:
         self._call = call
+        self._function = function
+
+    @property
+    def notified(self) -> object:
+        return self._function
+
+    def open(self, ctx: Any) -> None:
+        if self._function is not None:
+            self._function.open(ctx)
+
+    def close(self) -> None:
+        if self._function is not None:
+            self._function.close()
 
     def pair(self, left: Any, right: Any, ctx: Any) -> Iterable[Any]:
         row = self._call(left, right)

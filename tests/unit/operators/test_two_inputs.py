@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from tests.tiers.profiles import examples
+from tidegate.api.functions import Function
 from tidegate.core.errors import GraphError
 from tidegate.core.times import moment
 
@@ -177,20 +178,54 @@ class Opened(tg.ProcessJoinFunction):
         yield order.id, self.currency
 
 
-@pytest.mark.parametrize("kind", ["interval", "window"])
-def test_the_function_of_a_join_is_opened(kind):
+class OpenedCallable(Function):
+    """A function that is callable, and not a `ProcessJoinFunction`."""
+
+    currency = None
+    completed = 0
+    closed = 0
+
+    def open(self, ctx):
+        self.currency = "EUR"
+
+    def close(self):
+        type(self).closed += 1
+
+    def notify_checkpoint_complete(self, checkpoint_id):
+        type(self).completed += 1
+
+    def __call__(self, order, payment):
+        return order.id, self.currency
+
+
+def joined_with(function, kind):
     orders, payments = two_streams()
     schema = "id bigint, currency string"
     if kind == "interval":
-        joined = orders.interval_join("j", payments, lower="0 s", upper="1 s", function=Opened(), schema=schema)
-    else:
-        hour = tg.TumblingEventTimeWindows.of("1 h")
-        joined = orders.window_join("j", payments, hour, function=Opened(), schema=schema)
-    with tg.testing.harness(joined) as h:
+        return orders.interval_join("j", payments, lower="0 s", upper="1 s", function=function, schema=schema)
+    hour = tg.TumblingEventTimeWindows.of("1 h")
+    return orders.window_join("j", payments, hour, function=function, schema=schema)
+
+
+@pytest.mark.parametrize("kind", ["interval", "window"])
+@pytest.mark.parametrize("function", [Opened, OpenedCallable])
+def test_join_function_is_opened(kind, function):
+    with tg.testing.harness(joined_with(function(), kind)) as h:
         h.process((1, "pen", moment(0)))
         h.process2((2.0, 1, moment(0)))
         h.advance_watermark(10_000_000)
         assert h.output() == [(1, "EUR")]
+
+
+@pytest.mark.parametrize("kind", ["interval", "window"])
+def test_callable_join_function_is_closed_and_notified_of_checkpoints(kind, monkeypatch):
+    monkeypatch.setattr(OpenedCallable, "closed", 0)
+    monkeypatch.setattr(OpenedCallable, "completed", 0)
+    with tg.testing.harness(joined_with(OpenedCallable(), kind)) as h:
+        h.process((1, "pen", moment(0)))
+        h.notify_checkpoint_complete(1)
+    assert OpenedCallable.closed > 0
+    assert OpenedCallable.completed == 1
 
 
 @BACKENDS
