@@ -49,6 +49,10 @@ def test_histories_come_back(seed: int, happened: tuple[str, ...]) -> None:
     assert all(events[each] for each in happened)
 
 
+def test_a_materialization_that_takes_an_announced_id_delays_a_checkpoint_by_no_more_than_an_epoch() -> None:
+    simulate(275)
+
+
 @pytest.mark.parametrize("step", EXPECTED_STEPS)
 def test_a_crash_at_every_numbered_step(step: str) -> None:
     """The same run again and again; its driver dies at the first, second or third time it comes to this step."""

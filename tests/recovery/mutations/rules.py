@@ -609,6 +609,15 @@ MUTATIONS = (
         "        return False\n",
     ),
     Mutation(
+        "void-wait",
+        "A checkpoint does not wait for another epoch if the announcement to the last one became void",
+        f"{CHECKPOINT}/coordination/timing.py",
+        "self._passed_by = is_void or (",
+        "self._passed_by = (",
+        test="tests/unit/checkpoint/coordination/test_coordinator.py"
+        "::test_a_checkpoint_is_taken_at_the_end_of_an_epoch_whose_announcement_became_void",
+    ),
+    Mutation(
         "sweep-announced",
         "A sweep leaves files of the announced checkpoint alone",
         f"{CHECKPOINT}/coordination/coordinator.py",

@@ -189,8 +189,10 @@ class Coordinator:
             return []
         self._finished, self._drains = epoch, drains
         self._moved = self._moved or moved
-        self._timing.epoch_ended(now, took_ms, was_told=announced is not None)
-        if announced is None or announced != self._next_id:
+        # A savepoint or a materialization may have taken an id meanwhile. What tasks stored under the announced one is of no use.
+        is_void = announced is not None and announced != self._next_id
+        self._timing.epoch_ended(now, took_ms, announced=announced is not None, is_void=is_void)
+        if announced is None or is_void:
             return self._go_on(now)
         self._timing.take_early(now)
         self._begun = announced

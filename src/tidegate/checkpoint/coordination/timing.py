@@ -102,7 +102,8 @@ class Timing:
         """Until when an epoch is expected to begin after the last one; None: none is waited for."""
         self._is_awaited = False
         self._passed_by = False
-        """Whether the last epoch began without the announcement of the checkpoint that waited for it."""
+        """Whether the last epoch began without the announcement of the checkpoint that waited for it, or with one that became
+        void."""
         self._was_late = False
         """Whether the last checkpoint completed after another epoch had ended."""
 
@@ -152,10 +153,10 @@ class Timing:
         else:
             self._empty_ms = duration_ms
 
-    def epoch_ended(self, now: Instant, took_ms: int | None, *, was_told: bool) -> None:
-        """An epoch has ended, which took this long; None: uploads need not wait for another one. `was_told`: a checkpoint had
-        been announced to it."""
-        self._passed_by = self._is_awaited and not was_told
+    def epoch_ended(self, now: Instant, took_ms: int | None, *, announced: bool, is_void: bool = False) -> None:
+        """An epoch has ended, which took this long; None: uploads need not wait for another one. `announced`: a checkpoint had
+        been announced to it. `is_void`: the id of that one has been passed over meanwhile."""
+        self._passed_by = is_void or (self._is_awaited and not announced)
         self._is_awaited = False
         short = took_ms is not None and took_ms <= LONG_EPOCH_MS
         self._awaited_until_ms = now.plus(AWAITED_MS) if short else None
@@ -182,7 +183,7 @@ class Timing:
     def waits_for_epoch_until(self, now: Instant) -> MonotonicMs | None:
         """Return until when a periodic checkpoint waits for the next epoch, to be announced to it; None: it is triggered on the
         last one, now. It waits only after a late one, since the epoch that it waits for may be long; and not for a second epoch
-        if the first began too early."""
+        if the first began too early, or its announcement became void."""
         until_ms = self._awaited_until_ms
         if not self._was_late or self._passed_by or until_ms is None or now.monotonic_ms >= until_ms:
             return None

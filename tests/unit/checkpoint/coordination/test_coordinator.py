@@ -712,6 +712,23 @@ def test_a_request_by_hand_waits_for_no_epoch(kind: RequestKind) -> None:
     assert of(StartUpload, coordinator.request(Request(kind=kind, at_ms=at(300).monotonic_ms, target="sp"), at(300)))
 
 
+@pytest.mark.feature("C37")
+def test_a_checkpoint_is_taken_at_the_end_of_an_epoch_whose_announcement_became_void() -> None:
+    """It has waited for that epoch, and does not wait for another one."""
+    coordinator = started()
+    coordinator.epoch_finished(epoch(10), True, at(100))
+    coordinator.epoch_finished(epoch(11), True, at(500))
+    completed(coordinator, 1, 600)
+    assert coordinator.announce(600, at(600)) == 2
+    coordinator.look(Ahead(taken=2, runs=True))
+    assert coordinator.reserve(None) == 3
+    coordinator.look(Ahead(taken=2))
+    (begun,) = of(StartUpload, coordinator.epoch_finished(epoch(12), True, at(1_200), announced=2, took_ms=600))
+    assert isinstance(begun, StartUpload)
+    assert begun.id == 4
+    assert begun.epoch == epoch(12)
+
+
 def test_a_message_after_an_announcement_needs_another_look() -> None:
     """An epoch may have begun with it."""
     coordinator = started()

@@ -122,7 +122,7 @@ def test_a_checkpoint_waits_for_the_next_epoch_after_a_late_one_and_behind_a_sho
     """Without uploads it need not wait; behind a long epoch the next one may be long."""
     made = timing()
     made.completed(at(0), late=late)
-    made.epoch_ended(at(100), took_ms, was_told=False)
+    made.epoch_ended(at(100), took_ms, announced=False)
     assert made.waits_for_epoch_until(at(100)) == until_ms
     assert made.waits_for_epoch_until(at(500)) is None
 
@@ -130,12 +130,21 @@ def test_a_checkpoint_waits_for_the_next_epoch_after_a_late_one_and_behind_a_sho
 def test_a_checkpoint_does_not_wait_for_a_second_epoch_if_the_first_began_too_early() -> None:
     made = timing()
     made.completed(at(0), late=True)
-    made.epoch_ended(at(100), 50, was_told=False)
+    made.epoch_ended(at(100), 50, announced=False)
     assert made.waits_for_epoch_until(at(150)) == 100 + AWAITED_MS
-    made.epoch_ended(at(200), 50, was_told=False)
+    made.epoch_ended(at(200), 50, announced=False)
     assert made.waits_for_epoch_until(at(200)) is None
-    made.epoch_ended(at(300), 50, was_told=True)
+    made.epoch_ended(at(300), 50, announced=True)
     assert made.waits_for_epoch_until(at(300)) == 300 + AWAITED_MS, "nothing was passed by"
+
+
+def test_a_checkpoint_does_not_wait_for_a_second_epoch_if_the_announcement_to_the_first_became_void() -> None:
+    timing_ = timing()
+    timing_.completed(at(0), late=True)
+    timing_.epoch_ended(at(100), 50, announced=True, is_void=True)
+    assert timing_.waits_for_epoch_until(at(100)) is None
+    timing_.epoch_ended(at(200), 50, announced=False)
+    assert timing_.waits_for_epoch_until(at(200)) == 200 + AWAITED_MS
 
 
 @pytest.mark.parametrize(
