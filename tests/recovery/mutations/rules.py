@@ -676,6 +676,32 @@ MUTATIONS = (
         test="tests/unit/runtime/checkpoints/test_materializations.py::test_an_id_stays_reserved_while_a_checkpoint_in_progress_was_offered_it",
     ),
     Mutation(
+        "rewind-announced",
+        "An id that was announced to a discarded epoch is passed over by the rewind",
+        f"{CHECKPOINT}/coordination/coordinator.py",
+        "        if _looked(self._seen).has_begun_with(self._next_id):\n            self._next_id += 1\n        actions +=",
+        "        actions +=",
+        test="tests/unit/runtime/checkpoints/test_prompt_checkpoints.py::test_an_announcement_ends_with_a_rewind",
+    ),
+    Mutation(
+        "rewind-epoch",
+        "No checkpoint waits for the end of an epoch that a rewind discards",
+        f"{CHECKPOINT}/coordination/announcements.py",
+        'will not end."""\n        with self._lock:\n            self._running = False\n',
+        'will not end."""\n',
+        test="tests/unit/runtime/checkpoints/test_prompt_checkpoints.py"
+        "::test_no_checkpoint_waits_for_an_epoch_that_failed",
+    ),
+    Mutation(
+        "rewind-uploads",
+        "After a rewind no task is asked for the whole version of a discarded epoch",
+        f"{RUNTIME}/checkpoints/uploads.py",
+        "        self._uploads = {}\n        self.announcements.abandon_epoch()\n",
+        "        self.announcements.abandon_epoch()\n",
+        test="tests/unit/runtime/checkpoints/test_changelog_checkpoints.py"
+        "::test_after_a_rewind_no_task_is_asked_for_the_whole_version_of_a_discarded_epoch",
+    ),
+    Mutation(
         "rewind-forgets",
         "A checkpoint that is announced after a rewind does not start from a version of before",
         f"{RUNTIME}/checkpoints/checkpointer.py",

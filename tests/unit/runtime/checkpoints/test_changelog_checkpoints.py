@@ -101,6 +101,14 @@ def test_nothing_is_announced_that_starts_from_a_version_of_discarded_epochs(dri
     assert taken is None or not taken.materialized
 
 
+def test_after_a_rewind_no_task_is_asked_for_the_whole_version_of_a_discarded_epoch(driver: Driver) -> None:
+    driver.pass_time(700)
+    driver.run_epoch(4, uploads=False)
+    (order,) = driver.orders()
+    driver.loop.rewind()
+    assert order not in driver.orders()
+
+
 @pytest.mark.feature("G10")
 @pytest.mark.parametrize("on", [True, False])
 def test_a_job_switches_the_changelog_on_or_off_in_code_whatever_all_jobs_do(
