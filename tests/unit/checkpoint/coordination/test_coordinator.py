@@ -712,7 +712,6 @@ def test_a_request_by_hand_waits_for_no_epoch(kind: RequestKind) -> None:
     assert of(StartUpload, coordinator.request(Request(kind=kind, at_ms=at(300).monotonic_ms, target="sp"), at(300)))
 
 
-@pytest.mark.feature("C37")
 def test_a_checkpoint_is_taken_at_the_end_of_an_epoch_whose_announcement_became_void() -> None:
     """It has waited for that epoch, and does not wait for another one."""
     coordinator = started()
