@@ -19,6 +19,7 @@ from tidegate.connectors.kafka.committer import TransactionalCommitter
 from tidegate.connectors.kafka.errors import KafkaRefused, KafkaUnavailable, MarkerExpired, MarkerUnsettled
 from tidegate.connectors.kafka.marker import Expired
 from tidegate.connectors.kafka.payload import KafkaCommittable
+from tidegate.connectors.kafka.transactions import TransactionSettings
 from tidegate.core import faults
 from tidegate.schema.schema import Schema
 from tidegate.testing.faults import FaultOrders
@@ -187,11 +188,18 @@ def test_a_marker_that_may_have_expired_is_a_question_and_not_an_answer(kafka, t
     in_eight_days = old.at_ms + 8 * 24 * 3_600_000
 
     def commit(expired):
-        settings = {
-            "timeout_ms": 60_000, "most_bytes": 1 << 20, "expired": expired, "now_ms": lambda: in_eight_days,
-            "payload_of": lambda request: old, "topic": topic,
-        }  # fmt: skip
-        TransactionalCommitter(kafka.bootstrap_servers, {}, output.shelf.read, **settings).commit([request])
+        settings = TransactionSettings(
+            bootstrap_servers=kafka.bootstrap_servers,
+            config={},
+            topic=topic,
+            timeout_ms=60_000,
+            most_bytes=1 << 20,
+            expired=expired,
+        )
+        committer = TransactionalCommitter(
+            settings, output.shelf.read, lambda request: old, now_ms=lambda: in_eight_days
+        )
+        committer.commit([request])
 
     with pytest.raises(MarkerExpired, match="expired_marker='publish'"):
         commit(Expired.FAIL)
@@ -204,7 +212,7 @@ def test_a_marker_that_may_have_expired_is_a_question_and_not_an_answer(kafka, t
 
 @pytest.mark.parametrize(("choice", "sent"), [("publish", ["1", "2"]), ("skip", [])])
 def test_a_marker_that_kafka_does_not_settle_is_a_question_too(kafka, topic, output, monkeypatch, choice, sent):
-    request, answer_s = output.numbers([1, 2], 1), "tidegate.connectors.kafka.committer._ANSWER_S"
+    request, answer_s = output.numbers([1, 2], 1), "tidegate.connectors.kafka.transactions._ANSWER_S"
     with open_offset(kafka, topic, f"tidegate-{output.lineage}-out-0"):
         monkeypatch.setattr(answer_s, 2.0)
         with pytest.raises(MarkerUnsettled, match="expired_marker='publish'"):
@@ -225,7 +233,7 @@ def test_a_broker_that_is_silent_for_a_while_is_not_taken_for_a_marker_that_does
 ):
     request = output.numbers([1, 2], 1)
     output.commit(request)
-    monkeypatch.setattr("tidegate.connectors.kafka.committer._ANSWER_S", 3.0)
+    monkeypatch.setattr("tidegate.connectors.kafka.transactions._ANSWER_S", 3.0)
     decided = Output(replace(output.sink, expired_marker=choice), output.folder)
     later = output.numbers([3, 4], 2)
     silent: list[Timer] = []
@@ -304,7 +312,7 @@ def test_a_row_that_is_too_large_is_reported_and_its_epoch_stays_invisible(kafka
 
 
 def test_brokers_that_do_not_answer_may_answer_later(topic, output, monkeypatch):
-    monkeypatch.setattr("tidegate.connectors.kafka.committer._ANSWER_S", 0.5)
+    monkeypatch.setattr("tidegate.connectors.kafka.transactions._ANSWER_S", 0.5)
     nobody = Output(KafkaSink("127.0.0.1:1", topic), output.folder)
     with pytest.raises(KafkaUnavailable) as told:
         nobody.commit(output.numbers([1], 1))
@@ -328,7 +336,7 @@ def test_rows_that_cannot_be_read_leave_no_transaction_open(kafka, topic, output
 
 
 def test_a_broker_that_dies_and_comes_back_has_each_row_once(kafka, topic, output, monkeypatch):
-    monkeypatch.setattr("tidegate.connectors.kafka.committer._ANSWER_S", 2.0)
+    monkeypatch.setattr("tidegate.connectors.kafka.transactions._ANSWER_S", 2.0)
     committer = output.committer()
     requests = [output.numbers([1, 2], 1), output.numbers([3, 4], 2)]
     committer.commit(requests[:1])

@@ -19,8 +19,8 @@ from tidegate.connectors.files import FileSink
 from tidegate.connectors.files.committer import FileCommitter
 from tidegate.connectors.files.names import HIDDEN, OutputId, settled_name
 from tidegate.connectors.kafka import KafkaSink
-from tidegate.connectors.kafka.committer import TransactionalCommitter, _owed
-from tidegate.connectors.kafka.marker import Found, Marker, encode
+from tidegate.connectors.kafka.committer import TransactionalCommitter, _parts_of
+from tidegate.connectors.kafka.marker import Marker, PartState, encode
 from tidegate.connectors.kafka.payload import KafkaCommittable, StagedPart
 from tidegate.connectors.lakehouse.marker import markers_of, may_be_in_table, missing
 from tidegate.connectors.lakehouse.names import marker_name, marker_number, term_marker_name
@@ -100,12 +100,12 @@ class HeldSlots:
     topic = "t"
 
     def __init__(self, epoch: EpochId) -> None:
-        self.held: dict[Any, Any] = {}
+        self.taken: dict[Any, Any] = {}
         self.epoch = epoch
 
     def take(self, streams: Any) -> None:
         marker = Marker(encode(self.epoch, 0), self.epoch.term)
-        self.held = {stream: SimpleNamespace(marker=marker, unsettled=False, own=None) for stream in streams}
+        self.taken = {stream: SimpleNamespace(marker=marker, is_unstable=False, own=None) for stream in streams}
 
     def keep(self, first: Any) -> None: ...
 
@@ -118,15 +118,15 @@ def test_kafka(history: History) -> None:
     committer = KafkaSink("127.0.0.1:1", "t").create_committer(context(history))
     assert isinstance(committer, TransactionalCommitter)
 
-    def found(marker: EpochId, epoch: EpochId) -> Found:
+    def found(marker: EpochId, epoch: EpochId) -> PartState:
         slots: Any = HeldSlots(marker)
-        [owed] = _owed(request(epoch), payload)
-        slots.take([owed.stream])
-        return committer._find(slots, owed)
+        [part] = _parts_of(request(epoch), payload)
+        slots.take([part.stream])
+        return committer._state(slots, part)
 
-    assert found(LOST, WAITS) is found(LOST, SAME_NUMBER) is Found.WAITING
-    assert found(LOST, LOST) is found(OWN, WAITS) is found(OWN, SAME_NUMBER) is found(OWN, OWN) is Found.COMMITTED
-    assert found(SAME_NUMBER, WAITS) is Found.COMMITTED
+    assert found(LOST, WAITS) is found(LOST, SAME_NUMBER) is PartState.WAITING
+    assert found(LOST, LOST) is found(OWN, WAITS) is found(OWN, SAME_NUMBER) is found(OWN, OWN) is PartState.COMMITTED
+    assert found(SAME_NUMBER, WAITS) is PartState.COMMITTED
 
 
 @histories

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tidegate.connectors.kafka.committer import end_transactions, open_transactions
+from tidegate.connectors.kafka.transactions import end_transactions, open_transactions
 from tidegate.connectors.sink import LeftOutput
 from tidegate.core.ids import Lineage, Uid
 

@@ -72,7 +72,7 @@ def metadata_of(holder: str, term: Term) -> str:
 
 
 def read_marker(offset: int, metadata: str | None) -> Marker:
-    """Return the marker of a committed offset. Before terms had random bits, the offset alone told the term."""
+    """Return the marker of a committed offset. Before terms had random bits, the term was in the offset alone."""
     found = _METADATA.fullmatch(metadata or "")
     claim = decode(offset)[0].term
     term = claim if found is None or ordinal(int(found[2])) != claim else Term(int(found[2]))
@@ -93,7 +93,7 @@ class Expired(Enum):
     SKIP = "skip"
 
 
-class Found(Enum):
+class PartState(Enum):
     """What a marker says about a part."""
 
     COMMITTED = "committed"
@@ -101,13 +101,13 @@ class Found(Enum):
     UNKNOWN = "unknown"
 
 
-def decide(marker: int | None, wanted: int, age_ms: int, retention_ms: int) -> Found:
+def decide(marker: int | None, expected: int, age_ms: int, retention_ms: int) -> PartState:
     """Decide whether a part was committed. `marker` is None if the broker has none, `age_ms` is the
-    time since the part was staged.
+    time since the part was staged. `expected` is the marker that covers it.
 
     A broker deletes the offset of an idle group `retention_ms` after it was committed. While the part is younger than that,
     a missing marker means "never committed"; afterwards it means nothing.
     """
     if marker is not None:
-        return Found.COMMITTED if marker >= wanted else Found.WAITING
-    return Found.WAITING if age_ms < retention_ms else Found.UNKNOWN
+        return PartState.COMMITTED if marker >= expected else PartState.WAITING
+    return PartState.WAITING if age_ms < retention_ms else PartState.UNKNOWN

@@ -54,7 +54,8 @@ class StallTimeout:
 
 def send(producer: Any, topic: str, packed: bytes, silence_s: float) -> None:
     """Pass the records of a part to the producer, waiting while its queue is full."""
-    produce, plain = producer.produce, records.is_plain(packed)
+    produce = producer.produce
+    plain = records.is_plain(packed)
     for key, value, headers, partition, timestamp in records.unpack(packed):
         patience: StallTimeout | None = None
         while True:
@@ -72,7 +73,7 @@ def send(producer: Any, topic: str, packed: bytes, silence_s: float) -> None:
     producer.poll(0)
 
 
-def settle(producer: Any, silence_s: float) -> None:
+def await_deliveries(producer: Any, silence_s: float) -> None:
     """Wait until the brokers have accepted or rejected every row."""
     patience = StallTimeout(producer, silence_s)
     while producer.flush(0.5):
@@ -116,7 +117,7 @@ class PlainCommitter:
             for (topic, _), packed in zip(parts, read_ahead(self._read, [token for _, token in parts])):
                 send(self._producer, topic, packed, _SILENCE_S)
             try:
-                settle(self._producer, _SILENCE_S)
+                await_deliveries(self._producer, _SILENCE_S)
             except KafkaUnavailable:
                 self._drop()
                 raise

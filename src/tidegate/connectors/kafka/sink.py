@@ -134,23 +134,22 @@ class KafkaSink:
         # Imported late, for a fast start: tasks that only write do not need them.
         from tidegate.connectors.kafka.committer import TransactionalCommitter
         from tidegate.connectors.kafka.plain_committer import PlainCommitter
+        from tidegate.connectors.kafka.transactions import TransactionSettings
 
         self._check(context.schema)
         topics = frozenset({self.topic, *self.previous_topics})
         payload_of = partial(payload.checked, topics=topics, check_staged=context.check_staged)
         if self.delivery_guarantee == "at-least-once":
             return PlainCommitter(self.bootstrap_servers, self.config, context.read, payload_of, topic=self.topic)
-        return TransactionalCommitter(
-            self.bootstrap_servers,
-            self.config,
-            context.read,
+        settings = TransactionSettings(
+            bootstrap_servers=self.bootstrap_servers,
+            config=self.config,
             topic=self.topic,
-            payload_of=payload_of,
             timeout_ms=duration_ms(self.transaction_timeout),
             most_bytes=self._most_bytes,
             expired=Expired(self.expired_marker),
-            covers=context.covers,
         )
+        return TransactionalCommitter(settings, context.read, payload_of, covers=context.covers)
 
     def create_cleaner(self) -> OutputCleaner:
         from tidegate.connectors.kafka.cleaner import KafkaCleaner  # Imported late, for a fast start.

@@ -1,4 +1,4 @@
-"""What the committer decides before it speaks to a broker."""
+"""What the committer decides before it sends anything to a broker."""
 
 from __future__ import annotations
 
@@ -8,29 +8,32 @@ import pytest
 
 from tidegate.connectors.kafka import payload
 from tidegate.connectors.kafka.committer import (
-    Owed,
+    PendingPart,
     TransactionalCommitter,
     _first_markers,
-    _Held,
     _last_markers,
-    _Transactions,
     _transactions_of,
 )
 from tidegate.connectors.kafka.marker import Expired, Marker, SinkSlot, encode, holder_in, metadata_of, read_marker
 from tidegate.connectors.kafka.payload import KafkaCommittable, StagedPart
+from tidegate.connectors.kafka.transactions import TakenSlot, Transactions, TransactionSettings
 from tidegate.connectors.outcome import CommitOutcome
 from tidegate.connectors.sink import Committable
 from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid, term_of
+
+SETTINGS = TransactionSettings(
+    bootstrap_servers="host:9092", config={}, topic="t", timeout_ms=1000, most_bytes=1000, expired=Expired.FAIL
+)
 
 
 def stream(slot: int) -> SinkSlot:
     return SinkSlot(Lineage("line"), Uid("out"), Slot(slot))
 
 
-def owed(slot: int, number: int, part: int = 0, size_bytes: int = 10) -> Owed:
+def pending(slot: int, number: int, part: int = 0, size_bytes: int = 10) -> PendingPart:
     epoch = EpochId(Term(1), number)
     marker = Marker(encode(epoch, part), epoch.term)
-    return Owed("t", stream(slot), epoch, marker, StagedPart(f"{number}-{slot}-{part}", 1, size_bytes), 0)
+    return PendingPart("t", stream(slot), epoch, marker, StagedPart(f"{number}-{slot}-{part}", 1, size_bytes), 0)
 
 
 @pytest.mark.parametrize(
@@ -45,24 +48,24 @@ def owed(slot: int, number: int, part: int = 0, size_bytes: int = 10) -> Owed:
     ],
 )
 def test_a_marker_names_its_holder_and_strangers_are_not_fenced(named, holder):
-    assert _Transactions("host:9092", {}, "t", 1000)._holder(stream(3), named) == holder
+    assert Transactions(SETTINGS, "t")._holder(stream(3), named) == holder
 
 
 @pytest.mark.feature("J28", "N27")
 def test_a_transaction_carries_epochs_in_order_and_the_last_marker_of_each_slot():
-    parts = [owed(slot, number) for number in (1, 2, 3) for slot in (0, 1)]
+    parts = [pending(slot, number) for number in (1, 2, 3) for slot in (0, 1)]
     together = list(_transactions_of(parts, most_bytes=40))
     assert [[each.part.token for each in some] for some in together] == [
         ["1-0-0", "1-1-0", "2-0-0", "2-1-0"],
         ["3-0-0", "3-1-0"],
     ]
-    assert _last_markers(together[0]) == {stream(slot): owed(slot, 2).marker for slot in (0, 1)}
+    assert _last_markers(together[0]) == {stream(slot): pending(slot, 2).marker for slot in (0, 1)}
 
 
 @pytest.mark.feature("J28")
 def test_a_slot_without_a_marker_gets_one_that_covers_nothing_of_what_is_sent():
-    parts = [owed(0, 2), owed(1, 2), owed(0, 3)]
-    assert _first_markers(parts) == {stream(0): owed(0, 2).marker, stream(1): owed(1, 2).marker}
+    parts = [pending(0, 2), pending(1, 2), pending(0, 3)]
+    assert _first_markers(parts) == {stream(0): pending(0, 2).marker, stream(1): pending(1, 2).marker}
 
 
 def test_the_metadata_of_an_offset_tells_the_holder_and_the_whole_term():
@@ -79,21 +82,21 @@ def test_a_marker_of_an_earlier_version_has_the_term_that_its_offset_tells():
     assert read_marker(offset, None).epoch == EpochId(Term(7), 41)
 
 
-class PretendedTopic(_Transactions):
+class PretendedTopic(Transactions):
     """A topic that takes rows and markers, and keeps both when its transaction is committed."""
 
     def __init__(self) -> None:
-        super().__init__("host:9092", {}, "t", 1000)
+        super().__init__(SETTINGS, "t")
         self.rows: list[bytes] = []
         self._sent: list[bytes] = []
 
     def take(self, streams: Collection[SinkSlot]) -> None:
         for each in streams:
-            self.held.setdefault(each, _Held(None, None))
+            self.taken.setdefault(each, TakenSlot(None, None))
 
     def keep(self, first: Mapping[SinkSlot, Marker]) -> None: ...
     def begin(self) -> None: ...
-    def settle(self) -> None: ...
+    def await_deliveries(self) -> None: ...
 
     def send(self, packed: bytes) -> None:
         self._sent.append(packed)
@@ -104,7 +107,7 @@ class PretendedTopic(_Transactions):
     def commit(self) -> None:
         self.rows, self._sent = self.rows + self._sent, []
         for stream, marker in self._next.items():
-            self.held[stream].marker = marker
+            self.taken[stream].marker = marker
 
 
 def request(slot: int, number: int) -> Committable:
@@ -119,10 +122,10 @@ def test_rows_whose_marker_is_in_the_topic_are_not_sent_again():
     """As after a crash between the commit and the record of it: the next start repeats the requests."""
     topic = PretendedTopic()
     committer = TransactionalCommitter(
-        "host:9092", {}, str.encode, topic="t", payload_of=lambda each: payload.decode(each.payload), timeout_ms=1000,
-        most_bytes=1000, expired=Expired.FAIL, now_ms=lambda: 0,
-    )  # fmt: skip
-    committer._open["t"], committer._retention_ms = topic, 1000
+        SETTINGS, str.encode, lambda each: payload.decode(each.payload), now_ms=lambda: 0
+    )
+    committer._open["t"] = topic
+    committer._retention_ms = 1000
     first = [request(slot, 1) for slot in (0, 1)]
     assert committer.commit(first) == [CommitOutcome.COMMITTED] * 2
     repeated = committer.commit([*first, request(0, 2)])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.connectors.kafka.marker import MAX_PARTS, Found, decide, decode, encode
+from tidegate.connectors.kafka.marker import MAX_PARTS, PartState, decide, decode, encode
 from tidegate.core.errors import GraphError
 from tidegate.core.ids import EpochId, Term
 
@@ -39,12 +39,12 @@ def test_a_place_without_room_is_refused_instead_of_wrapped(place):
 @pytest.mark.parametrize(
     ("marker", "age_ms", "found"),
     [
-        (10, 0, Found.COMMITTED),
-        (11, 10**9, Found.COMMITTED),
-        (9, 10**9, Found.WAITING),
-        (None, 999, Found.WAITING),
-        (None, 1000, Found.UNKNOWN),
+        (10, 0, PartState.COMMITTED),
+        (11, 10**9, PartState.COMMITTED),
+        (9, 10**9, PartState.WAITING),
+        (None, 999, PartState.WAITING),
+        (None, 1000, PartState.UNKNOWN),
     ],
 )
 def test_no_marker_is_no_answer_once_the_broker_may_have_forgotten_it(marker, age_ms, found):
-    assert decide(marker, wanted=10, age_ms=age_ms, retention_ms=1000) is found
+    assert decide(marker, expected=10, age_ms=age_ms, retention_ms=1000) is found
