@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeGuard, TypeVar, cast
 
 from msgspec import MsgspecError
 
@@ -41,6 +41,7 @@ from tidegate.connectors.outcome import (
 from tidegate.core.errors import GraphError
 from tidegate.core.guarantee import Guarantee
 from tidegate.core.history import History
+from tidegate.core.hooks import hook
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, Uid
 from tidegate.schema.schema import Schema
 
@@ -74,10 +75,16 @@ __all__ = [
     "UntrustedOutput",
     "WriterContext",
     "calls_of",
+    "checks_target",
+    "cleans_up",
+    "closes",
+    "commits_small_in_driver",
     "decoded",
+    "lists_markers",
     "prepare",
     "publishes_in",
-    "publishes_small_in_driver",
+    "sweeps",
+    "takes_rows",
     "untrusted",
 ]
 
@@ -185,9 +192,9 @@ class CommitterContext:
 def check_markers(committer: Committer, sink: Uid, history: History) -> None:
     """Raise `ForeignOutput` if the target has output, of whatever slot, that is not of the job's history. A commit only sees the
     markers of the slots that it publishes."""
-    if isinstance(committer, Marking):
-        found = committer.markers(history.lineage, sink)
-        if unknown := [epoch for epoch in found if not history.knows(history.lineage, epoch)]:
+    if lists_markers(committer):
+        markers = committer.markers(history.lineage, sink)
+        if unknown := [epoch for epoch in markers if not history.knows(history.lineage, epoch)]:
             raise ForeignOutput(sink, unknown)
 
 
@@ -224,14 +231,12 @@ class SinkWriter(Protocol):
         ...
 
 
-@runtime_checkable
 class RowWriter(Protocol):
     """A writer that takes rows as the function emitted them, unchecked."""
 
     def write_rows(self, rows: Sequence[Any], /) -> None: ...
 
 
-@runtime_checkable
 class Closing(Protocol):
     """A committer that holds connections. After `close` it remains usable, and opens new ones."""
 
@@ -285,7 +290,6 @@ class Settled:
     """What some checkpoint still carries: it may be committed once more, whether or not it already was."""
 
 
-@runtime_checkable
 class Sweeping(Protocol):
     """A committer whose writers leave orphans when their attempt is discarded."""
 
@@ -294,7 +298,6 @@ class Sweeping(Protocol):
         ...
 
 
-@runtime_checkable
 class Marking(Protocol):
     """A committer that can list the markers in its target."""
 
@@ -337,7 +340,6 @@ class OutputCleaner(Protocol):
         ...
 
 
-@runtime_checkable
 class CleansUp(Protocol):
     """A sink whose writers or committers leave something in the target if the job never starts again."""
 
@@ -346,7 +348,6 @@ class CleansUp(Protocol):
         ...
 
 
-@runtime_checkable
 class Checking(Protocol):
     """A committer that can tell before a job starts that its target will not take output."""
 
@@ -391,29 +392,59 @@ class Sink(Protocol):
         ...
 
 
+# A sink of a user needs no base class of ours. What it may have besides the methods of `Sink`, `SinkWriter` and `Committer` is
+# looked up by name, here and nowhere else. As a call does it, so that an object that passes calls on to another one has the
+# other one's methods: `isinstance` with a protocol does not see those in Python 3.12 and later.
+
+
+def takes_rows(writer: object) -> TypeGuard[RowWriter]:
+    return hook(writer, "write_rows") is not None
+
+
+def closes(committer: object) -> TypeGuard[Closing]:
+    return hook(committer, "close") is not None
+
+
+def sweeps(committer: object) -> TypeGuard[Sweeping]:
+    return hook(committer, "sweep") is not None
+
+
+def lists_markers(committer: object) -> TypeGuard[Marking]:
+    return hook(committer, "markers") is not None
+
+
+def checks_target(committer: object) -> TypeGuard[Checking]:
+    return hook(committer, "check_target") is not None
+
+
+def cleans_up(sink: object) -> TypeGuard[CleansUp]:
+    return hook(sink, "create_cleaner") is not None
+
+
 def calls_of(
     committer: object, requests: Sequence[Request], epoch: Callable[[Request], EpochId]
 ) -> list[list[Request]]:
     """Split requests into committer calls: all in one, or without markers one epoch after the other."""
     if getattr(committer, "keeps_markers", True):
         return [list(requests)]
+    # What such a target has accepted is not sent again, so a call must not fail after it has accepted an epoch.
     return [list(group) for _, group in groupby(requests, key=epoch)]
 
 
 def prepare(sink: object, schema: Schema) -> None:
     """Let a sink do what must be done once before tasks write to it."""
-    if (found := getattr(sink, "prepare", None)) is not None:
-        found(schema)
+    if (method := hook(sink, "prepare")) is not None:
+        method(schema)
 
 
 def publishes_in(sink: object) -> PublishesIn:
     """Return where the committer of a sink runs."""
-    found = getattr(sink, "publishes_in", "driver")
-    if found not in ("task", "driver"):
-        raise GraphError(f"A sink publishes in the 'task' or in the 'driver', not in {found!r}.")
-    return cast(PublishesIn, found)
+    place = getattr(sink, "publishes_in", "driver")
+    if place not in ("task", "driver"):
+        raise GraphError(f"A sink publishes in the 'task' or in the 'driver', not in {place!r}.")
+    return cast(PublishesIn, place)
 
 
-def publishes_small_in_driver(sink: object) -> bool:
-    """Return whether the driver may publish for tasks while little output waits, so that it is visible sooner."""
-    return bool(getattr(sink, "publishes_small_in_driver", False))
+def commits_small_in_driver(sink: object) -> bool:
+    """Return whether the driver may commit for tasks while little output waits, so that it is visible sooner."""
+    return bool(getattr(sink, "commits_small_in_driver", False))

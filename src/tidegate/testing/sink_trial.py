@@ -32,11 +32,11 @@ from tidegate.connectors.sink import (
     Settled,
     Sink,
     SinkWriter,
-    Sweeping,
     WriterContext,
     prepare,
     prepared_payload,
     publishes_in,
+    sweeps,
 )
 from tidegate.core.faults import arm, reach
 from tidegate.core.history import History, claimed, learnt, reached
@@ -361,7 +361,7 @@ class SinkTrial:
     def sweep(self, waiting: Sequence[Committable] = (), upto: EpochId | None = None) -> bool:
         """What the runtime does after clean-up, where the committer offers it, up to an epoch (None: the present one).
         Answer: whether the committer offers it."""
-        if not isinstance(self.committer, Sweeping):
+        if not sweeps(self.committer):
             return False
         self.committer.sweep(Settled(self.lineage, self.uid, upto or self.at, tuple(waiting)))
         return True

@@ -17,7 +17,7 @@ from tests.waiting import eventually
 from tidegate.connectors.outcome import CommitInDoubt, CommitRefused
 from tidegate.connectors.postgres import PostgresSink
 from tidegate.connectors.postgres.table import TableRefused
-from tidegate.connectors.sink import Checking, CommitterContext
+from tidegate.connectors.sink import CommitterContext, checks_target
 from tidegate.core.errors import PreconditionFailed, SchemaError
 from tidegate.testing.sink_contract import SinkContract, check, check_order
 from tidegate.testing.sink_trial import SCHEMA, SinkTrial, failing
@@ -323,7 +323,7 @@ def test_a_refused_login_names_server_database_and_user(password_server, login, 
     user, database = (word.partition("=")[2] for word in login.split()[:2])
     conninfo = f"host={server['host']} port={server['port']} {login}"
     committer = PostgresSink(conninfo, "totals").create_committer(CommitterContext(SCHEMA, bytes))
-    assert isinstance(committer, Checking)
+    assert checks_target(committer)
     began = time.monotonic()
     with pytest.raises(CommitRefused) as refused:
         committer.check_target()

@@ -33,7 +33,7 @@ from tidegate.connectors.outcome import CommitRefused, RetryLater
 from tidegate.connectors.postgres.client import Address
 from tidegate.connectors.postgres.committer import PostgresCommitter
 from tidegate.connectors.postgres.refusal import Refusal
-from tidegate.connectors.sink import Checking, CommitterContext
+from tidegate.connectors.sink import CommitterContext, checks_target
 from tidegate.core.errors import TidegateError
 from tidegate.core.ids import Lineage, Uid
 from tidegate.runtime.checkpoints.committers import Committers
@@ -396,7 +396,7 @@ def test_brokers_that_do_not_answer_are_no_refusal(guarantee: Any, monkeypatch: 
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         committer = KafkaSink(address, "orders", delivery_guarantee=guarantee).create_committer(CONTEXT)
-        assert isinstance(committer, Checking)
+        assert checks_target(committer)
         with pytest.raises(KafkaUnavailable, match=f"find topic 'orders' at {address}"):
             committer.check_target()
 
@@ -407,14 +407,14 @@ def test_brokers_that_do_not_answer_are_no_refusal(guarantee: Any, monkeypatch: 
 def test_a_directory_below_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     committer = FileSink(str(tmp_path / "file" / "out"), format="json").create_committer(CONTEXT)
-    assert isinstance(committer, Checking)
+    assert checks_target(committer)
     with pytest.raises(CommitRefused, match="is a file"):
         committer.check_target()
 
 
 def test_a_directory_that_does_not_exist_yet_is_not_created(tmp_path: Path) -> None:
     committer = FileSink(str(tmp_path / "out"), format="json").create_committer(CONTEXT)
-    assert isinstance(committer, Checking)
+    assert checks_target(committer)
     committer.check_target()
     assert list(tmp_path.iterdir()) == []
 
@@ -595,7 +595,7 @@ def test_a_delta_table_that_cannot_be_created_is_refused_by_name(tmp_path: Path)
 
 def test_a_delta_table_that_is_gone_is_refused_by_its_committer(tmp_path: Path) -> None:
     committer = DeltaSink(str(tmp_path / "events"), create=True).create_committer(CONTEXT)
-    assert isinstance(committer, Checking)
+    assert checks_target(committer)
     committer.check_target()
     shutil.rmtree(tmp_path / "events")
     with pytest.raises(TidegateError, match=f"{tmp_path}/events") as refused:

@@ -157,7 +157,7 @@ class KafkaSink:
         return KafkaCleaner(self.bootstrap_servers, self.config, (self.topic, *self.previous_topics))
 
     @property
-    def publishes_small_in_driver(self) -> bool:
+    def commits_small_in_driver(self) -> bool:
         """Without transactions nothing stops a task that still sends when the driver takes over, and older rows would follow
         newer ones."""
         return self.guarantee is Guarantee.EXACTLY_ONCE

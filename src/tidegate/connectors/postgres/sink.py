@@ -35,7 +35,7 @@ class PostgresSink:
 
     guarantee = Guarantee.EXACTLY_ONCE
     publishes_in: ClassVar[PublishesIn] = "task"
-    publishes_small_in_driver: ClassVar[bool] = True
+    commits_small_in_driver: ClassVar[bool] = True
 
     conninfo: str = field(repr=False)
     table: str

@@ -25,7 +25,7 @@ from tidegate.checkpoint.job_log.pins import read_pins
 from tidegate.checkpoint.layout import FileScope, JobLayout
 from tidegate.checkpoint.metadata import CheckpointMetadata
 from tidegate.checkpoint.output.committables import record_path
-from tidegate.connectors.sink import CleansUp, LeftOutput, OutputCleaner
+from tidegate.connectors.sink import LeftOutput, OutputCleaner, cleans_up
 from tidegate.control.jobs.checkpoint_place import CheckpointPlace
 from tidegate.control.jobs.stored_jobs import JobNotFound, StoredJob, jobs_in
 from tidegate.core.history import Claims, is_own
@@ -110,7 +110,7 @@ def targets_of(graph: Graph) -> tuple[list[TargetFindings], list[Uid]]:
     targets: list[TargetFindings] = []
     others: list[Uid] = []
     for sink in graph.sinks:
-        if isinstance(sink.target, CleansUp):
+        if cleans_up(sink.target):
             targets.append(TargetFindings(sink.uid, sink.target.create_cleaner()))
         else:
             others.append(sink.uid)

@@ -11,14 +11,15 @@ from tidegate.checkpoint.output.sink_commits import SinkCommits
 from tidegate.checkpoint.output.staging import StagedReader
 from tidegate.connectors.outcome import RetryLater, outcome_of
 from tidegate.connectors.sink import (
-    Checking,
     Committable,
     Committer,
     CommitterContext,
-    Marking,
     Settled,
-    Sweeping,
+    checks_target,
+    closes,
+    lists_markers,
     prepare,
+    sweeps,
 )
 from tidegate.core.clock import SYSTEM_CLOCK
 from tidegate.core.errors import TidegateError
@@ -73,7 +74,7 @@ class Committers:
                 now = SYSTEM_CLOCK.now()
                 self.done.committed(uid, now.since(started), len(found), now.wall_ms)
                 self.done.published_up_to([uid], max(request.epoch for request in found))
-                if for_good and isinstance(committer, Sweeping):
+                if for_good and sweeps(committer):
                     last = max(found, key=lambda request: request.epoch)
                     try:
                         committer.sweep(Settled(last.lineage, uid, last.epoch))
@@ -102,7 +103,7 @@ class Committers:
         False for a run that ends with its only epoch, which cannot wait for a target either.
         """
         for uid, committer in self.committers.items():
-            if not isinstance(committer, Checking):
+            if not checks_target(committer):
                 continue
             try:
                 committer.check_target()
@@ -123,7 +124,7 @@ class Committers:
         before it gets its first output."""
         found: dict[Uid, Collection[EpochId]] = {}
         for uid, committer in self.committers.items():
-            if isinstance(committer, Marking):
+            if lists_markers(committer):
                 try:
                     found[uid] = committer.markers(lineage, uid)
                 except Exception as error:
@@ -134,5 +135,5 @@ class Committers:
     def close(self) -> None:
         """Close connections. A committer that has none needs no `close`."""
         for committer in self.committers.values():
-            if (close := getattr(committer, "close", None)) is not None:
-                close()
+            if closes(committer):
+                committer.close()

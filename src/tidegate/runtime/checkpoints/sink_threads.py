@@ -24,7 +24,7 @@ from tidegate.checkpoint.effects import Commit, CommitFailed, perform
 from tidegate.checkpoint.output.committables import commit
 from tidegate.checkpoint.output.release_plan import Publication
 from tidegate.connectors.outcome import CommitOutcome, outcome_of
-from tidegate.connectors.sink import Committable, Committer, Settled, Sweeping, calls_of, check_markers
+from tidegate.connectors.sink import Committable, Committer, Settled, calls_of, check_markers, sweeps
 from tidegate.core.errors import ConnectorError
 from tidegate.core.ids import EpochId, Uid
 from tidegate.core.log_setup import in_this_context
@@ -113,7 +113,7 @@ class _SinkThread:
 
     @property
     def sweeps(self) -> bool:
-        return isinstance(self._committer, Sweeping)
+        return sweeps(self._committer)
 
     def begin(self, work: Callable[[], None]) -> None:
         if self.thread is None:
@@ -187,7 +187,7 @@ class _SinkThread:
     def _sweep(self) -> None:
         settled = self._take_settled()
         assert settled is not None
-        assert isinstance(self._committer, Sweeping)
+        assert sweeps(self._committer)
         try:
             self._committer.sweep(settled)
         except Exception as error:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from tidegate.checkpoint.metadata import OperatorInfo
 from tidegate.config.choices import Publisher
-from tidegate.connectors.sink import publishes_in, publishes_small_in_driver
+from tidegate.connectors.sink import commits_small_in_driver, publishes_in
 from tidegate.core.ids import Slot, TaskId, Uid
 from tidegate.graph.levels import Plan
 from tidegate.graph.model import Graph, Input, Process, Transform
@@ -66,7 +66,7 @@ def task_sinks(graph: Graph, plan: Plan, publisher: Publisher) -> dict[Uid, Task
     small = publisher is Publisher.AUTO
     return {
         sink.uid: TaskSink(
-            plan.level_of(sink.id), _keyed(graph, sink.input), small and publishes_small_in_driver(sink.target)
+            plan.level_of(sink.id), _keyed(graph, sink.input), small and commits_small_in_driver(sink.target)
         )
         for sink in graph.sinks
         if publishes_in(sink.target) == "task"

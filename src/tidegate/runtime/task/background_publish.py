@@ -30,7 +30,7 @@ from functools import partial
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.output.staging import StagedReader
 from tidegate.connectors.outcome import CommitOutcome, outcome_of
-from tidegate.connectors.sink import Closing, Committable, Committer, CommitterContext, calls_of, check_markers
+from tidegate.connectors.sink import Committable, Committer, CommitterContext, calls_of, check_markers, closes
 from tidegate.core.faults import reach
 from tidegate.core.history import History
 from tidegate.core.ids import Lineage, Term, Uid
@@ -154,7 +154,7 @@ def _forget_older(run: str, term: Term) -> None:
     for key in old or ended[: max(0, len(_under_way) - _MOST)]:
         del _under_way[key]
         committer: object = _committers.pop(key, None)
-        if isinstance(committer, Closing):
+        if closes(committer):
             try:
                 committer.close()
             except Exception as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from itertools import count
 
-from tidegate.connectors.sink import CleansUp, OutputCleaner
+from tidegate.connectors.sink import OutputCleaner, cleans_up
 from tidegate.core.errors import ConnectorError
 from tidegate.core.ids import Uid
 from tidegate.testing.sink_contract.target import SinkTarget, check
@@ -13,7 +13,7 @@ from tidegate.testing.sink_trial import SinkTrial, dies_at, new_rows
 
 
 class AbandonedContract:
-    """Applies to sinks that offer a cleaner (`CleansUp`)."""
+    """Applies to sinks that offer a cleaner (`create_cleaner`)."""
 
     def test_what_an_abandoned_lineage_left_is_found_and_ended(self, target: SinkTarget) -> None:
         trial = SinkTrial(target.sink())
@@ -84,7 +84,7 @@ class AbandonedContract:
 def cleaner_of(trial: SinkTrial) -> OutputCleaner | None:
     """Create the cleaner as another process would; None if the sink offers none."""
     sink: object = pickle.loads(pickle.dumps(trial.sink))
-    return sink.create_cleaner() if isinstance(sink, CleansUp) else None
+    return sink.create_cleaner() if cleans_up(sink) else None
 
 
 def accepts_all(trial: SinkTrial) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tidegate.checkpoint.output.committables import Ledger
 from tidegate.connectors.outcome import ForeignOutput
-from tidegate.connectors.sink import Committable, Committer, Marking
+from tidegate.connectors.sink import Committable, Committer, lists_markers
 from tidegate.core.history import History
 from tidegate.core.ids import EpochId, Uid
 from tidegate.testing.sink_contract.target import SinkTarget, check_same
@@ -34,12 +34,12 @@ class RestoredTrial(SinkTrial):
 
     @property
     def is_marking(self) -> bool:
-        return isinstance(self.committer, Marking)
+        return lists_markers(self.committer)
 
     def markers(self, uid: str = "out") -> Collection[EpochId]:
         """Return the markers in the target, as another process finds them."""
         committer = self.new_committer()
-        assert isinstance(committer, Marking)
+        assert lists_markers(committer)
         return committer.markers(self.lineage, Uid(uid))
 
     def backup(self) -> Backup:
@@ -61,7 +61,7 @@ class RestoredTrial(SinkTrial):
 
 
 class HistoryContract:
-    """Applies to committers that list the markers of their target (`Marking`)."""
+    """Applies to committers that list the markers of their target (`markers`)."""
 
     def test_markers_of_the_own_history_are_known(self, target: SinkTarget) -> None:
         trial = RestoredTrial(target.sink())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from tidegate.connectors.outcome import CommitOutcome, outcome_of
-from tidegate.connectors.sink import Checking
+from tidegate.connectors.sink import checks_target
 from tidegate.core.faults import reach
 from tidegate.testing.sink_contract.target import SinkTarget, check
 from tidegate.testing.sink_trial import SinkTrial
@@ -69,7 +69,7 @@ class OutageContract:
 
 def _checked(trial: SinkTrial) -> CommitOutcome:
     try:
-        if isinstance(trial.committer, Checking):
+        if checks_target(trial.committer):
             trial.committer.check_target()
     except Exception as error:
         return outcome_of(error)

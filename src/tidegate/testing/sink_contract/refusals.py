@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidegate.connectors.outcome import CommitOutcome, outcome_of
-from tidegate.connectors.sink import Checking
+from tidegate.connectors.sink import checks_target
 from tidegate.testing.sink_contract.target import Refuses, SinkTarget
 from tidegate.testing.sink_trial import SinkTrial
 
@@ -15,7 +15,7 @@ class RefusalContract:
         sink, name = target.refusing()
         try:
             committer = SinkTrial(sink).committer  # many sinks open their target here
-            if isinstance(committer, Checking):
+            if checks_target(committer):
                 committer.check_target()
         except Exception as error:
             outcome, said = outcome_of(error), f"{type(error).__name__}: {error}"

@@ -26,7 +26,7 @@ from tidegate.checkpoint.job_log.start import DirectoryMoved
 from tidegate.checkpoint.task.assignment import UnclaimedState
 from tidegate.connectors.files.committer import FileCommitter
 from tidegate.connectors.outcome import CommitRefused, ForeignOutput, RetryLater
-from tidegate.connectors.sink import Settled, Sweeping
+from tidegate.connectors.sink import Settled, sweeps
 from tidegate.core.errors import EpochFailed, PreconditionFailed
 from tidegate.core.ids import EpochId, Lineage, Slot, TaskId, Uid, ordinal, term_of
 from tidegate.core.times import MAX_WATERMARK
@@ -586,7 +586,7 @@ def test_a_target_that_refuses_after_a_checkpoint_does_not_keep_a_job_from_start
 def leave_marker(folder: Path, lineage: Lineage, epoch: EpochId) -> None:
     """Leave the marker of a run that the log does not know, as a run does that was lost with its directory."""
     committer = Committers(writing(folder).graph(), None).committers[Uid("out")]
-    assert isinstance(committer, Sweeping)
+    assert sweeps(committer)
     committer.sweep(Settled(lineage, Uid("out"), epoch))
 
 

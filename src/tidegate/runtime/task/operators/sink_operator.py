@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tidegate.checkpoint.output.staging import JobStaging
-from tidegate.connectors.sink import RowWriter, SinkWriter, WriterContext, prepared_payload
+from tidegate.connectors.sink import RowWriter, SinkWriter, WriterContext, prepared_payload, takes_rows
 from tidegate.core.errors import SchemaError
 from tidegate.graph.model import SinkNode
 from tidegate.runtime.exchange.assignment import CheckpointNotice
@@ -65,9 +65,9 @@ class SinkOperator:
 
     def _opened(self) -> SinkWriter:
         if self._writer is None:
-            self._writer = self._target.create_writer(self._context)
-            if isinstance(self._writer, RowWriter):
-                self._row_writer = self._writer
+            writer: SinkWriter = self._target.create_writer(self._context)
+            self._row_writer = writer if takes_rows(writer) else None
+            self._writer = writer
         return self._writer
 
     def _blamed(self, error: Exception) -> FunctionFailed:
