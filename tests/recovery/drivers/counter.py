@@ -57,6 +57,7 @@ class Counter:
         self.storage = LocalStorage(root / "storage")
         self.table = root / "table.db"
         self.name, self.until, self.patience_ms, self.slow_ms = name, until, patience_ms, slow_ms
+        self.silence = root / name / "silence"
         self.beats = beats  # not for those that sleep at a point: a sleeping process has no threads that go on
 
     def sign(self) -> Signature:
@@ -122,10 +123,19 @@ class Counter:
         self.do(cleaner.clean(InFlight(id + 1)))
 
     def beat(self, store: CompletedCheckpointStore) -> None:
+        """Show life, and write down the longest time in which this process showed none, and when it last did."""
+        longest_s = 0.0
+        shown = time.monotonic()
         with contextlib.suppress(ClaimLost):
             for beat in count(1):
                 time.sleep(0.1)
-                perform(show_life(LAYOUT, store.entry, beat), self.storage)
+                try:
+                    perform(show_life(LAYOUT, store.entry, beat), self.storage)
+                finally:
+                    # Also when the job is lost: this silence is then the reason.
+                    longest_s = max(longest_s, time.monotonic() - shown)
+                    shown = time.monotonic()
+                    self.silence.write_text(f"{longest_s} {shown}")
 
     def draft(self, store: CompletedCheckpointStore, id: int, epoch: EpochId, at: int, file: str) -> Draft:
         carried = [
