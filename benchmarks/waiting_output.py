@@ -33,7 +33,7 @@ from tidegate.runtime.checkpoints.output import OutputRelease
 from tidegate.runtime.epochs.clocks import Clocks
 from tidegate.runtime.epochs.job_description import JobDescription, TaskSink
 from tidegate.runtime.exchange.assignment import CheckpointWork, TaskAssignment
-from tidegate.runtime.exchange.messages import PublishedMark, TaskPublished
+from tidegate.runtime.exchange.messages import OutputMark, TaskCommitResult
 from tidegate.runtime.exchange.task_parts import pack
 from tidegate.state.version import VersionId
 
@@ -126,8 +126,8 @@ def _committable(slot: int, term: Term, number: int) -> Committable:
     )
 
 
-def _result(slot: int, term: Term, number: int) -> TaskPublished:
-    return TaskPublished(SINK, (PublishedMark(LINE, slot, term, number),), {"COMMITTED": 1}, "COMMITTED", None)
+def _result(slot: int, term: Term, number: int) -> TaskCommitResult:
+    return TaskCommitResult(SINK, (OutputMark(LINE, slot, term, number),), {"COMMITTED": 1}, "COMMITTED", None)
 
 
 def _metadata(committables: tuple[Committable, ...]) -> CheckpointMetadata:

@@ -63,7 +63,7 @@ STEPS: tuple[Step, ...] = (
         "task.1-located", "task.2-first-row", "task.3-verified", "seal.3-published", "task.4-sealed",
         "files.1-written", "files.1-staged", "task.5-prepared", "task.6-sent", "upload.1-begun",
         "storage.upload.2-part-stored", "storage.upload.3-recorded", "storage.upload.4-complete",
-        "upload.2-noted", "upload.3-unsent", "files.1-marked", "files.2-renamed", "task-publish.1-published",
+        "upload.2-noted", "upload.3-unsent", "files.1-marked", "files.2-renamed", "task-commit.1-committed",
     ),
     *(
         Step(point, True, backend=backend)

@@ -57,7 +57,7 @@ from tidegate.runtime.epochs.clocks import Clocks
 from tidegate.runtime.epochs.job_description import JobDescription, TaskSink
 from tidegate.runtime.epochs.reports import EpochReport
 from tidegate.runtime.exchange.assignment import CheckpointWork
-from tidegate.runtime.exchange.messages import TaskPublished
+from tidegate.runtime.exchange.messages import TaskCommitResult
 from tidegate.state.port import VersionMissing
 from tidegate.storage import CorruptFile, ObjectMissing
 from tidegate.storage.port import Nonce
@@ -561,7 +561,7 @@ class SimDriver:
             match self._inbox.popleft():
                 case PublishResult() as result:
                     yield from self._message(term.output.on_result(result))
-                case TaskPublished() as published:
+                case TaskCommitResult() as published:
                     yield from self._message(term.output.on_published_by_tasks([published]))
                 case (TaskId() as task, item):
                     yield from self._message(term.checkpointer.on_upload(task, item))

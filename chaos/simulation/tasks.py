@@ -23,8 +23,8 @@ from tidegate.connectors.sink import Committable
 from tidegate.core.ids import EpochId, Slot, TaskId, Term
 from tidegate.runtime.checkpoints.epoch_snapshot import EpochSnapshot
 from tidegate.runtime.checkpoints.uploads import PendingUploads
-from tidegate.runtime.exchange.assignment import CheckpointWork, PublishOrder
-from tidegate.runtime.exchange.messages import PublishedMark, TaskPublished, Uploaded
+from tidegate.runtime.exchange.assignment import CheckpointWork, CommitOrder
+from tidegate.runtime.exchange.messages import OutputMark, TaskCommitResult, Uploaded
 from tidegate.storage import ObjectMissing
 
 FEW_ACKS = 20
@@ -110,7 +110,7 @@ class SimTasks(ABC):
         work = self.uploads.work(empty)[1]
         orders = [(slot, order) for slot in range(self.width) for order in work.of(Slot(slot))[0]]
         self.upload_later(orders)
-        for some in work.publishes:
+        for some in work.commits:
             for order in some:
                 self._publish_later(order)
         return work
@@ -180,7 +180,7 @@ class SimTasks(ABC):
 
     # output
 
-    def _publish_later(self, order: PublishOrder) -> None:
+    def _publish_later(self, order: CommitOrder) -> None:
         """A task does it in a process of its own, sooner or later, whether its driver still lives or not."""
         world, key = self.world, (order.sink, order.lane, order.end)
         if key in self._publishing:
@@ -193,7 +193,7 @@ class SimTasks(ABC):
         steps = self._carry_out(order)
         world.clock.after(delay, lambda: world.spawn(task, steps, main=True))
 
-    def _carry_out(self, order: PublishOrder) -> Steps[None]:
+    def _carry_out(self, order: CommitOrder) -> Steps[None]:
         history = self.host.process.history if order.compares else None
         if order.compares:
             self.world.tally.events["publications that ask the target first"] += 1
@@ -201,7 +201,7 @@ class SimTasks(ABC):
         taken, error = yield from publish(publication)
         outcome = CommitOutcome.COMMITTED if error is None else outcome_of(error)
         self.host.tell(
-            TaskPublished(
+            TaskCommitResult(
                 sink=str(order.sink),
                 marks=_marks(order.requests),
                 outcomes={outcome.name: len(order.requests)},
@@ -225,8 +225,8 @@ def publish(publication: Publication) -> Steps[tuple[tuple[Committable, ...], Co
     return tuple(taken), None
 
 
-def _marks(committables: Sequence[Committable]) -> tuple[PublishedMark, ...]:
+def _marks(committables: Sequence[Committable]) -> tuple[OutputMark, ...]:
     return tuple(
-        PublishedMark(str(each.lineage), each.partition, each.epoch.term, each.epoch.number)
+        OutputMark(str(each.lineage), each.partition, each.epoch.term, each.epoch.number)
         for each in marks(committables)
     )

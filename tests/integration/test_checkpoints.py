@@ -368,7 +368,7 @@ def test_a_job_that_runs_cannot_be_started_a_second_time(shop, monkeypatch):
         with pytest.raises(PreconditionFailed, match="already running in this process"):
             shop.job().start(shop.spark, **shop.choices())
         # Another process knows nothing of the runs of this one.
-        monkeypatch.setattr(RUNS_HERE, "make_way", lambda job, restart: None)
+        monkeypatch.setattr(RUNS_HERE, "stop_earlier", lambda job, restart: None)
         with pytest.raises(StartRefused, match="running elsewhere"):
             shop.job().start(shop.spark, **shop.choices())
     finally:

@@ -14,7 +14,7 @@ from tidegate.checkpoint.task.version_upload import EarlyUpload, Materialized, S
 from tidegate.core.ids import Slot, TaskId, Term
 from tidegate.runtime.checkpoints.epoch_snapshot import EpochSnapshot, PendingUpload
 from tidegate.runtime.epochs.job_description import JobDescription
-from tidegate.runtime.exchange.assignment import ALL_SLOTS, CheckpointWork, PublishOrder
+from tidegate.runtime.exchange.assignment import ALL_SLOTS, CheckpointWork, CommitOrder
 from tidegate.state.version import VersionId
 
 _INLINE_TASK_BYTES = 256 << 10
@@ -86,9 +86,9 @@ def plan_checkpoint_work(  # noqa: PLR0913 a pure function of all it depends on
             tuple({snapshot.versions[task] for snapshot in standing if task in snapshot.versions} | _one(kept, task))
             for task in tasks
         )
-        publishes = _publishes(job, level, publications)
+        commits = _publishes(job, level, publications)
         wait_ms = upload_wait_ms(is_empty=empty, early_wait_ms=None if early is None else early.wait_ms)
-        waits = any(uploads) or any(publishes) or early is not None
+        waits = any(uploads) or any(commits) or early is not None
         work[level] = CheckpointWork(
             uploads=uploads,
             every_upload=everything,
@@ -96,7 +96,7 @@ def plan_checkpoint_work(  # noqa: PLR0913 a pure function of all it depends on
             records=tuple(records),
             restores=(),
             wait_ms=wait_ms if waits else 0,
-            publishes=publishes,
+            commits=commits,
             early=None
             if early is None
             else EarlyUpload(
@@ -117,17 +117,17 @@ def plan_checkpoint_work(  # noqa: PLR0913 a pure function of all it depends on
 
 def _publishes(
     job: JobDescription, level: int, publications: Sequence[Publication]
-) -> tuple[tuple[PublishOrder, ...], ...]:
+) -> tuple[tuple[CommitOrder, ...], ...]:
     """Return the orders for each slot. Output of slots that the job no longer has is distributed over the existing ones,
     and so are sinks for which one task publishes everything.
     """
-    orders: list[list[PublishOrder]] = [[] for _ in range(job.parallelism)]
+    orders: list[list[CommitOrder]] = [[] for _ in range(job.parallelism)]
     for each in publications:
         sink = job.task_sinks.get(each.sink)
         if sink is not None and sink.level == level:
             lane = each.committables[0].slot if sink.stable else ALL_SLOTS
             place = lane if sink.stable else crc32(each.sink.encode())
-            order = PublishOrder(each.sink, lane, each.committables, each.compare_with is not None)
+            order = CommitOrder(each.sink, lane, each.committables, each.compare_with is not None)
             orders[place % job.parallelism].append(order)
     return tuple(map(tuple, orders)) if any(orders) else ()
 

@@ -146,7 +146,7 @@ class Checkpointer:
         else:
             self._store.ledger.accept(report.committables)
         self._uploads.saw(snapshot)  # after the ledger: see `PendingUploads.work`
-        yield from self._output.on_published_by_tasks(report.published)
+        yield from self._output.on_published_by_tasks(report.commit_results)
         self._timing.epoch_took(report.duration_ms, with_rows=report.rows_in > 0)
         begun = snapshot.announced
         took_ms = report.duration_ms if snapshot.versions else None  # without state, a checkpoint needs no other epoch

@@ -38,7 +38,7 @@ from tidegate.runtime.checkpoints.owned_term import OwnedTerm
 from tidegate.runtime.checkpoints.sink_threads import OutputStopped, PublishResult
 from tidegate.runtime.checkpoints.term_effects import StartCommit, StartSweep, TermSteps, uncounted
 from tidegate.runtime.epochs.job_description import TaskSink
-from tidegate.runtime.exchange.messages import TaskPublished
+from tidegate.runtime.exchange.messages import TaskCommitResult
 from tidegate.storage import StorageError
 
 log = logging.getLogger("tidegate")
@@ -172,7 +172,7 @@ class OutputRelease:
             raise error
         yield from self.release()
 
-    def on_published_by_tasks(self, published: Sequence[TaskPublished]) -> TermSteps[None]:
+    def on_published_by_tasks(self, published: Sequence[TaskCommitResult]) -> TermSteps[None]:
         """Tasks have carried out orders to publish."""
         for each in published:
             sink = Uid(each.sink)

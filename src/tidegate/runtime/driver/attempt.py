@@ -58,7 +58,7 @@ class Stopping(Exception):
 class Attempt:
     """Starts at the latest checkpoint, or at the very beginning. The epoch lock is held while it is constructed.
 
-    The query is started first, so that Spark plans its first batch while `bring_back` restores the state. The batch waits
+    The query is started first, so that Spark plans its first batch while `restore` restores the state. The batch waits
     for the epoch lock, and is rejected if the state cannot be restored.
     """
 
@@ -111,7 +111,7 @@ class Attempt:
             self.query = self._start_query()
         return True
 
-    def bring_back(self) -> None:
+    def restore(self) -> None:
         """Restore the state in the tasks, and start to monitor the attempt. The epoch lock must be held."""
         job, loop, started = self._job, self._job.loop, SYSTEM_CLOCK.now()
         if loop is not None:
@@ -217,7 +217,7 @@ class Attempt:
             if job.loop is not None:
                 self._check_sources(job.loop, end)
                 self._hold_for_output(job.loop)
-                epochs.settle_checkpoint(job.loop)
+                epochs.await_pending_checkpoint(job.loop)
             streaming_ms = self._streaming.ms(self.query)
             self._idle_s = idle_s(streaming_ms)
             epochs.run(batch, end, streaming_ms=streaming_ms, pending_rows=self._streaming.pending_rows)
@@ -285,7 +285,7 @@ class Attempt:
                 raise Stopping
             loop.check()
             if job.rescale_waits.is_set():
-                self._lock.make_way(_PACE_S)
+                self._lock.yield_for(_PACE_S)
                 if not self._is_running():
                     job.held_by = None
                     raise Stopping

@@ -106,7 +106,7 @@ class Autoscaler:
         )
 
     def _observe(self, epoch: EpochSample) -> None:
-        self._settle()
+        self._see_rescale()
         sample = self._collector.add(epoch)
         if sample is None:
             return
@@ -129,7 +129,7 @@ class Autoscaler:
         except Exception as error:
             self._failed(error)
 
-    def _settle(self) -> None:
+    def _see_rescale(self) -> None:
         """See what became of the rescale that was asked for."""
         if self._asked is None or not self._asked.done():
             return

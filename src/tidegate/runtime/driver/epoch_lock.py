@@ -24,7 +24,7 @@ class EpochLock:
         self._holder = None
         self._lock.release()
 
-    def make_way(self, seconds: float) -> None:
+    def yield_for(self, seconds: float) -> None:
         """Let another thread take the lock that this one holds, for at least so long, and take it back afterwards."""
         self.__exit__(None, None, None)
         time.sleep(seconds)

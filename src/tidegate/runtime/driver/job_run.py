@@ -197,7 +197,7 @@ class JobRun(ObservedRun):
         Args:
             seconds: The longest time to wait.
         """
-        self._job.stop.publish_within(seconds)
+        self._job.stop.limit_output_wait(seconds)
 
     def cancel(self) -> None:
         """End the job without a last checkpoint: the next start continues from the previous one."""

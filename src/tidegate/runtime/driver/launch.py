@@ -118,7 +118,7 @@ def run_bounded(
             committers.commit(report.committables, for_good=True)
         finally:
             runner.close()
-            runner.release()
+            runner.discard_anchor()
         events.epoch(report)
         events.status("FINISHED")
     events.close()
@@ -163,7 +163,7 @@ def start_job(graph: Graph, options: RunOptions, spark: object | None = None) ->
         trigger = EpochTrigger.parse(options.trigger, options.drain)
         # With `force`, the run of this process is treated like one elsewhere: the claim takes the job over from it.
         if durability is None or not durability.force:
-            RUNS_HERE.make_way(graph.job, restart=options.restart)
+            RUNS_HERE.stop_earlier(graph.job, restart=options.restart)
         interrupt.check()
         try:
             run = _start(session, graph, settings, durability, trigger, options.listeners, interrupt)
@@ -234,7 +234,7 @@ class _Launch:
                 self._job(None, committers, runner, self._described(runner), None), "without checkpoints"
             )
         except BaseException:
-            _release(committers, runner)
+            _free(committers, runner)
             raise
 
     def durable(self, chosen: Durability) -> JobRun:
@@ -260,17 +260,17 @@ class _Launch:
             )
             job = self._job(chosen, committers, runner, described, loop)
             if lost is not None:
-                job.lost_driver = self._tell_of(lost, before)
+                job.lost_driver = self._report_lost_driver(lost, before)
             return self._follow(job, _origin(before, chosen.recovery.path))
         except BaseException:
             if loop is None:
                 owned.stop()
             else:
                 loop.leave()
-            _release(committers, runner)
+            _free(committers, runner)
             raise
 
-    def _tell_of(self, lost: LostDriver, snapshot: CheckpointMetadata | None) -> FailureLine:
+    def _report_lost_driver(self, lost: LostDriver, snapshot: CheckpointMetadata | None) -> FailureLine:
         checkpoint_id = None if snapshot is None else snapshot.checkpoint_id
         line = lost.failure(checkpoint_id)
         self._events.driver_lost(line, checkpoint_id)
@@ -444,11 +444,11 @@ def _autoscaler(job: str, settings: Settings) -> Autoscaler | None:
     return Autoscaler(job, config, settings.max_parallelism) if config.enabled else None
 
 
-def _release(committers: Committers, runner: EpochRunner | None) -> None:
+def _free(committers: Committers, runner: EpochRunner | None) -> None:
     """After a start that failed: close connections to targets, and free what the job has cached in Spark."""
     committers.close()
     if runner is not None:
-        runner.release()
+        runner.discard_anchor()
 
 
 def _identity(owned: Ownership, chosen: Durability) -> Identity:

@@ -54,7 +54,7 @@ class RunReporter:
         self._sampled: EpochId | None = None
         """The epoch of the last sample."""
         self._graph = outline(job.graph, job.runner.plan)
-        self._config = None if job.durability is None else _told(job.durability.checkpoints)
+        self._config = None if job.durability is None else _without_credentials(job.durability.checkpoints)
         self._host = f"{socket.gethostname()} (process {os.getpid()})"
         self._versions = {
             "tidegate": version("tidegate"),
@@ -194,7 +194,7 @@ class RunReporter:
         return found if lost is None else (*found, lost)[:FAILURES]
 
 
-def _told(config: CheckpointConfig) -> CheckpointConfig:
+def _without_credentials(config: CheckpointConfig) -> CheckpointConfig:
     """The configuration without credentials in its addresses."""
     places = [None if place is None else redacted(place) for place in (config.dir, config.savepoint_dir)]
     return replace(config, dir=places[0], savepoint_dir=places[1])

@@ -245,7 +245,7 @@ class Epochs:
                 time.sleep(_POLL_S)
         return True
 
-    def settle_checkpoint(self, loop: CheckpointLoop) -> None:
+    def await_pending_checkpoint(self, loop: CheckpointLoop) -> None:
         """Before an epoch that is probably slow: give the checkpoint in progress, if there is one, a moment to complete, and an
         empty epoch for its uploads. Then the slow epoch is told of the next one, and its tasks store what they seal at once."""
         uploads = loop.uploads
@@ -273,7 +273,7 @@ class Epochs:
             raise OutputNotPublished(place, loop.waiting_output, str(stopped), stop.is_asked()) from stopped
         raise OutputNotPublished.in_time(place, loop.waiting_output, timeout_s, stop.is_asked())
 
-    def tell_last(self, loop: CheckpointLoop) -> None:
+    def notify_of_last_checkpoint(self, loop: CheckpointLoop) -> None:
         """Tell functions of the snapshot that the job ends with, unless an epoch has done so. No timer fires."""
         if loop.uploads.notices.are_waiting():
             self.run_empty(time_stands=True)

@@ -28,7 +28,7 @@ class RunsHere:
             self._runs = [run for run in self._runs if not run.has_ended]
             return next((run for run in self._runs if run.name == job), None)
 
-    def make_way(self, job: str, *, restart: bool) -> None:
+    def stop_earlier(self, job: str, *, restart: bool) -> None:
         """Stop the run of this job, if there is one and `restart` says so. Otherwise raise PreconditionFailed."""
         run = self.find(job)
         if run is None:

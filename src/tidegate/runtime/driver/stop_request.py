@@ -64,7 +64,7 @@ class StopRequest:
             self._draining = self.drain if self.is_asked() else at_end_of_input
             return self._draining
 
-    def publish_within(self, seconds: float) -> None:
+    def limit_output_wait(self, seconds: float) -> None:
         """Limit the wait for targets, whatever the options say."""
         self._output_latest = time.monotonic() + seconds
 

@@ -84,7 +84,7 @@ class Supervisor:
                 prepare()
                 attempt = Attempt(self._job, self.lock)
                 try:
-                    attempt.bring_back()
+                    attempt.restore()
                 except BaseException:
                     attempt.retire()
                     abandoned = attempt
@@ -138,10 +138,10 @@ class Supervisor:
                 self._close()
                 self._job.progress.end()
             finally:
-                self._tell_end()
+                self._notify_end()
                 self.ended.set()
 
-    def _tell_end(self) -> None:
+    def _notify_end(self) -> None:
         """Tell metrics and listeners. Whatever goes wrong here, the run has ended."""
         try:
             self._job.metrics.statuses.enter("ENDED")
@@ -293,7 +293,7 @@ class Supervisor:
                 # From here on, the log says that the job has ended with it.
                 self.last_savepoint = epochs.run_until(loop, answer)
                 epochs.await_output(loop, f"the savepoint {self.last_savepoint}")
-            epochs.tell_last(loop)
+            epochs.notify_of_last_checkpoint(loop)
 
     def _close(self) -> None:
         job, error = self._job, self.outcome
@@ -305,7 +305,7 @@ class Supervisor:
                 self._end(job.loop, error)
         finally:
             job.committers.close()
-            job.runner.release()
+            job.runner.discard_anchor()
             self.attempt.discard_directory()
 
     def _how_it_ends(self) -> JobEnd:

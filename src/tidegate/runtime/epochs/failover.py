@@ -107,13 +107,13 @@ def after_user_error(
     again = {report.same_row for report in before or ()}
     for report in now:
         if report.programming:
-            return report.told()
+            return report.to_error()
     if before is None:
         return Repeat(f"operator {now[0].operator!r} raised {now[0].error}", RepeatCause.USER_ERROR)
     for report in now:
         if report.same_row in again:
-            return report.told(comes_back=True)
-    return now[0].told()
+            return report.to_error(repeated=True)
+    return now[0].to_error()
 
 
 def count(counters: Counters, action: Repeat | Rewind | Fail) -> Counters:

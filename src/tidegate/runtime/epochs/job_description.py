@@ -15,13 +15,13 @@ from tidegate.graph.model import Graph, Input, Process, Transform
 
 @dataclass(frozen=True, slots=True)
 class TaskSink:
-    """A sink whose output is published by the tasks of its level."""
+    """A sink whose output is committed by the tasks of its level."""
 
     level: int
     stable: bool
     """Whether a key stays in its slot as long as the parallelism does not change: false for a stream without a key."""
     small_by_driver: bool = False
-    """Whether the driver publishes its output as long as little of it waits."""
+    """Whether the driver commits its output as long as little of it waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class JobDescription:
     state_ids: Mapping[tuple[Uid, str], int]
     spark_version: str
     task_sinks: Mapping[Uid, TaskSink] = field(default_factory=dict)
-    """Sinks whose output is published by tasks."""
+    """Sinks whose output is committed by tasks."""
     listening: frozenset[int] = frozenset()
     """Levels with functions that are told what became of checkpoints."""
     dropped_states: frozenset[tuple[str, str]] = frozenset()
@@ -62,7 +62,7 @@ class JobDescription:
 
 
 def task_sinks(graph: Graph, plan: Plan, publisher: Publisher) -> dict[Uid, TaskSink]:
-    """Return the sinks whose output the tasks publish."""
+    """Return the sinks whose output the tasks commit."""
     small = publisher is Publisher.AUTO
     return {
         sink.uid: TaskSink(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from tidegate.connectors.sink import Committable
 from tidegate.core.ids import EpochId, HostId, Lineage, Slot, TaskId, Uid
 from tidegate.core.times import MIN_WATERMARK
-from tidegate.runtime.exchange.messages import TaskAck, TaskPublished, Uploaded
+from tidegate.runtime.exchange.messages import TaskAck, TaskCommitResult, Uploaded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +39,8 @@ class EpochReport:
     """Applied while its rows were processed."""
     late_rows_dropped: int = 0
     """Rows that were too late for all their windows and had no side output."""
-    published: tuple[TaskPublished, ...] = field(default=(), repr=False)
-    """What tasks reported about output that they publish."""
+    commit_results: tuple[TaskCommitResult, ...] = field(default=(), repr=False)
+    """What tasks reported about output that they commit."""
     acks: tuple[TaskAck, ...] = field(default=(), repr=False)
     """The acknowledgements of all tasks, for the metrics."""
     phases: Mapping[str, int] = field(default_factory=dict)
@@ -75,7 +75,7 @@ def commit_requests(acks: Iterable[TaskAck], lineage: Lineage, epoch: EpochId) -
 
 
 class EpochReports(deque[EpochReport]):
-    """Keeps only figures: neither the rows that sinks prepared, nor the files of state, nor what each task published, and a
+    """Keeps only figures: neither the rows that sinks prepared, nor the files of state, nor what each task committed, and a
     single table of hosts as long as it does not change.
     """
 
@@ -85,4 +85,4 @@ class EpochReports(deque[EpochReport]):
     def append(self, report: EpochReport) -> None:
         same = bool(self) and self[-1].hosts == report.hosts
         hosts = self[-1].hosts if same else report.hosts
-        super().append(replace(report, committables=(), uploads=(), published=(), acks=(), hosts=hosts))
+        super().append(replace(report, committables=(), uploads=(), commit_results=(), acks=(), hosts=hosts))

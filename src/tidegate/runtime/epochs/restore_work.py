@@ -21,7 +21,7 @@ def homes(orders: Restores, hosts: Mapping[TaskId, HostId]) -> dict[TaskId, Host
 
 def trusting(orders: Restores, accepted: Mapping[TaskId, VersionRef], *, starts: bool) -> Restores:
     """Let tasks use versions without checksums: accepted ones on the hosts that have them, and at the start of a run all that
-    were published since a host was booted. After a failure there are none: checksums decide."""
+    were sealed since a host was booted. After a failure there are none: checksums decide."""
     if starts:
         orders = {task: replace(order, trusts_boot=True) for task, order in orders.items()}
     if not accepted:

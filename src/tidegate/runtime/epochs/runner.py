@@ -79,7 +79,7 @@ class Identity:
     """None: without checkpoints."""
     state_ids: Mapping[tuple[Uid, str], int] = field(default_factory=dict)
     history: History | None = None
-    """The claims that the job's log contains: tasks that publish compare the markers in their target with it."""
+    """The claims that the job's log contains: tasks that commit output compare the markers in their target with it."""
 
     @classmethod
     def ephemeral(cls) -> Identity:
@@ -234,7 +234,7 @@ class EpochRunner:
             watermark_ms=epoch.time.watermark_ms,
             input_watermark_ms=epoch.time.applied_ms,
             late_rows_dropped=sum(ack.late_dropped for ack in check.acks),
-            published=tuple(item for ack in check.acks for item in ack.published),
+            commit_results=tuple(item for ack in check.acks for item in ack.commit_results),
             acks=tuple(check.acks),
             phases=epoch_phases(check.acks, before_ms=before_ms, plan_ms=plan_ms, began_ms=began_ms, run_ms=job_ms),
         )
@@ -251,7 +251,7 @@ class EpochRunner:
 
     def _discard(self, epoch: EpochId, cause: failover.Cause, tries: int) -> None:
         action = failover.decide(cause, self._hosts(), tries, self.settings.max_tries)
-        self._placement.release()
+        self._placement.discard_anchor()
         match action:
             case Repeat(reason):
                 self.counters = failover.count(self.counters, action)
@@ -328,7 +328,7 @@ class EpochRunner:
             time=epoch.time,
             wake=self._clock.wake(level, epoch.time, has_state),
             measuring=s.measuring,
-            history=self.identity.history if work.publishes else None,
+            history=self.identity.history if work.commits else None,
             mark_every_ms=0 if epoch.only else s.epoch_timeout_ms // SHARE_OF_LIMIT,
         )
 
@@ -347,9 +347,9 @@ class EpochRunner:
         """The host of each version."""
         return {task: ref.host for task, ref in self.versions.items()}
 
-    def release(self) -> None:
+    def discard_anchor(self) -> None:
         """Release the anchor."""
-        self._placement.release()
+        self._placement.discard_anchor()
 
     def close(self, leave: bool = False) -> None:
         """The run ends gracefully: remove its local versions, or `leave` them to the next run, which may start with them."""
@@ -376,11 +376,11 @@ class EpochRunner:
         """Use so many slots from the next restore on, which returns to the last accepted epoch."""
         self.settings = replace(self.settings, parallelism=parallelism)
         self._accepted = self.versions
-        self._placement.release()
+        self._placement.discard_anchor()
 
     def forget_versions(self) -> None:
         """Return to the beginning: no task has state."""
-        self._placement.release()
+        self._placement.discard_anchor()
         self.versions = {}
         self._clock.forget_timers()
 

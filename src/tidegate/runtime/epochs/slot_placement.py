@@ -18,7 +18,7 @@ from tidegate.runtime.epochs.settings import Settings
 from tidegate.runtime.epochs.tolerance import Tolerance
 from tidegate.runtime.exchange.progress_marks import SHARE_OF_LIMIT, MarkPlace
 from tidegate.runtime.placement import executor_quota, permutation
-from tidegate.runtime.placement.anchor import Anchor, PlacementMarks, Probe, drop_anchor
+from tidegate.runtime.placement.anchor import Anchor, PlacementMarks, Probe, create_anchor
 from tidegate.runtime.placement.local_versions import LocalVersions
 from tidegate.runtime.placement.permutation import Placed, Unplaceable
 
@@ -176,14 +176,14 @@ class SlotPlacement:
     def prefer(self, hosts: Mapping[TaskId, HostId], versions: LocalVersions) -> None:
         """Release the anchor. As long as tasks have no versions, place them on these hosts if possible, and others on the host
         that has their version, if one is found."""
-        self.release()
+        self.discard_anchor()
         self._preferred = hosts
         self._looked_for = versions
 
-    def release(self) -> None:
+    def discard_anchor(self) -> None:
         """Release the anchor: the next epoch places its slots again."""
         if self._placed is not None:
-            self._placed.anchor.release()
+            self._placed.anchor.unpersist()
             self._placed = None
 
     def remove_versions(self, job: str, lineage: Lineage, local_dir: str | None, leave: bool) -> None:
@@ -206,12 +206,12 @@ class SlotPlacement:
     ) -> PlacedSlots | _NoPlace:
         try:
             with watched(self._session, "the placement of the tasks", watch):
-                anchor = drop_anchor(self._session, parallelism, probe)
+                anchor = create_anchor(self._session, parallelism, probe)
         except Exception as error:
             return _NoPlace(first_line(error))
         levels = homes.or_where(anchor.found).place(anchor.layout)
         if isinstance(levels, Unplaceable):
-            anchor.release()
+            anchor.unpersist()
             return _NoPlace(levels, frozenset(anchor.layout))
         return PlacedSlots(anchor, levels)
 

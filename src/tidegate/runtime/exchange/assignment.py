@@ -31,8 +31,8 @@ class Archive:
 
 
 @dataclass(frozen=True, slots=True)
-class PublishOrder:
-    """Output of a sink that one task publishes, in this order."""
+class CommitOrder:
+    """Output of a sink that one task commits, in this order."""
 
     sink: Uid
     lane: int
@@ -52,7 +52,7 @@ ALL_SLOTS = -1
 
 @dataclass(frozen=True, slots=True, order=True)
 class CheckpointNotice:
-    """What became of a checkpoint, for functions that want to know. Ordered as they are told."""
+    """What became of a checkpoint, for functions that want to know. In the order in which functions are notified."""
 
     checkpoint_id: int
     """The id that `snapshot_state` got in the last epoch that the checkpoint contains."""
@@ -89,9 +89,9 @@ class CheckpointWork:
     restores: Sequence[RestoreOrder | None] = ()
     """In the epoch that restores state: where the state of each slot comes from."""
     wait_ms: int = 0
-    """How long a task may wait at its end for an upload or a publication to finish."""
-    publishes: Sequence[tuple[PublishOrder, ...]] = ()
-    """Output that the tasks publish."""
+    """How long a task may wait at its end for an upload or a commit to finish."""
+    commits: Sequence[tuple[CommitOrder, ...]] = ()
+    """Output that the tasks commit."""
     early: EarlyUpload | None = None
     announced: int = 0
     """The checkpoint that was announced last, if the driver does not know yet what became of it. Its uploads continue even if no
@@ -101,7 +101,7 @@ class CheckpointWork:
     truncated: Sequence[VersionId | None] = ()
     """With a changelog: the version up to which no checkpoint needs the changes of a slot."""
     notices: tuple[CheckpointNotice, ...] = ()
-    """What functions are told before the first row. Empty if no function of the level wants to know."""
+    """Notices that functions get before the first row. Empty if no function of the level wants to know."""
     inline_output_bytes: int = 0
     """How many bytes of output each task may send with its acknowledgement instead of storing them."""
 
@@ -145,7 +145,7 @@ class TaskAssignment:
     """Slots whose timers are due or unknown: their tasks open their state even if no row arrives."""
     measuring: Measuring = MEASURING
     history: History | None = None
-    """What tasks that publish output compare the markers in their target with."""
+    """What tasks that commit output compare the markers in their target with."""
     mark_every_ms: int = 0
     """How often the tasks of an epoch that takes long leave a mark for the driver. 0: never."""
 

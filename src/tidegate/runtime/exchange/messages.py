@@ -55,7 +55,7 @@ class Uploaded(msgspec.Struct, frozen=True, array_like=True):
     error: str | None
 
 
-class PublishedMark(msgspec.Struct, frozen=True, array_like=True):
+class OutputMark(msgspec.Struct, frozen=True, array_like=True):
     """All output of a slot up to an epoch."""
 
     lineage: str
@@ -64,18 +64,18 @@ class PublishedMark(msgspec.Struct, frozen=True, array_like=True):
     number: int
 
 
-class TaskPublished(msgspec.Struct, frozen=True, array_like=True):
-    """The result of an order to publish output of a sink."""
+class TaskCommitResult(msgspec.Struct, frozen=True, array_like=True):
+    """The result of an order to commit output of a sink."""
 
     sink: str
-    marks: tuple[PublishedMark, ...]
+    marks: tuple[OutputMark, ...]
     """The output that was requested."""
     outcomes: dict[str, int]
     """The number of commits by outcome, under the names of `CommitOutcome`."""
     outcome: str
     error: str | None
-    """None: all of it is published."""
-    taken: tuple[PublishedMark, ...] = ()
+    """None: all of it is committed."""
+    taken: tuple[OutputMark, ...] = ()
     """The output that the target definitely accepted before it failed."""
     duration_ms: int = 0
 
@@ -207,7 +207,7 @@ class TaskAck(msgspec.Struct, frozen=True, array_like=True):
     """The earliest pending timers, in event time and in processing time. None: not checked, as before."""
     late_dropped: int = 0
     """Rows that were too late for all their windows and had no side output."""
-    published: tuple[TaskPublished, ...] = ()
+    commit_results: tuple[TaskCommitResult, ...] = ()
     source_rows: int = 0
     """Rows read from sources, each counted in one place only."""
     metrics: TaskMetrics = TaskMetrics()

@@ -4,7 +4,7 @@ Spark sends one function to all tasks of a level. If it held the work of all slo
 objects of all the others.
 
 1. The driver packs the work of each slot for itself (`pack`). Work that is long in total, as in a restore or while a backlog of
-   output is published, goes into one object in the job's storage (`PackedAssignment.stored_at`), and each task reads its range.
+   output is committed, goes into one object in the job's storage (`PackedAssignment.stored_at`), and each task reads its range.
    A crash leaves an object that is swept like staged rows of the epoch.
 2. A task opens the part of the slot that the placement gives to its partition (`open`). The part names its slot and its epoch,
    and a range has a checksum: a task that got anything else fails, and Spark repeats it. Every attempt opens the same part.
@@ -25,7 +25,7 @@ from tidegate.checkpoint.task.version_restore import RestoreOrder
 from tidegate.checkpoint.task.version_upload import Stored, UploadOrder
 from tidegate.core.errors import ProtocolViolation, StorageError
 from tidegate.core.ids import EpochId, HostId, Slot, TaskId
-from tidegate.runtime.exchange.assignment import HostUploads, PublishOrder, TaskAssignment
+from tidegate.runtime.exchange.assignment import CommitOrder, HostUploads, TaskAssignment
 from tidegate.state.version import VersionId
 
 log = logging.getLogger("tidegate")
@@ -80,12 +80,12 @@ class _SlotPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SlotOrders:
-    """What may be long: the files to restore, the output to publish."""
+    """What may be long: the files to restore, the output to commit."""
 
     epoch: EpochId
     slot: Slot
     restore: RestoreOrder | None
-    publishes: tuple[PublishOrder, ...]
+    commits: tuple[CommitOrder, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class PackedAssignment:
                 keep=OwnSlot(slot, part.keep),
                 truncated=OwnSlot(slot, part.truncated),
                 restores=OwnSlot(slot, None if orders is None else orders.restore),
-                publishes=OwnSlot(slot, () if orders is None else orders.publishes),
+                commits=OwnSlot(slot, () if orders is None else orders.commits),
                 early=early,
             ),
         )
@@ -163,8 +163,8 @@ class PackedAssignment:
         except StorageError as error:
             if part.restores:
                 raise
-            # Output that is not published now is requested again in the next epoch. Rows need not wait for that.
-            log.warning("slot %d publishes nothing in epoch %s: %s", slot, part.epoch, error)
+            # Output that is not committed now is requested again in the next epoch. Rows need not wait for that.
+            log.warning("slot %d commits no output in epoch %s: %s", slot, part.epoch, error)
             return None
         if not packed:
             return None
@@ -209,7 +209,7 @@ def pack(assignment: TaskAssignment, host_of: Callable[[TaskId], HostId | None])
             keep=(),
             truncated=(),
             restores=(),
-            publishes=(),
+            commits=(),
             early=None if early is None else replace(early, bases=(), materialized=()),
             every_upload=(),
             host_uploads=_by_host(assignment, host_of),
@@ -244,10 +244,10 @@ def _part_of(assignment: TaskAssignment, slot: Slot) -> _SlotPart:
 def _orders_of(assignment: TaskAssignment, slot: Slot) -> bytes:
     work = assignment.work
     restore = work.restores[slot] if work.restores else None
-    publishes = work.publishes[slot] if work.publishes else ()
-    if restore is None and not publishes:
+    commits = work.commits[slot] if work.commits else ()
+    if restore is None and not commits:
         return b""
-    return _packed(_SlotOrders(epoch=assignment.epoch, slot=slot, restore=restore, publishes=publishes), b"")
+    return _packed(_SlotOrders(epoch=assignment.epoch, slot=slot, restore=restore, commits=commits), b"")
 
 
 def _by_host(assignment: TaskAssignment, host_of: Callable[[TaskId], HostId | None]) -> HostUploads | None:

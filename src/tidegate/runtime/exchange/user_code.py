@@ -53,7 +53,7 @@ _NO_MODULE = re.compile(
 
 
 class SinkWriteFailed(ConnectorError):
-    """A sink could not write in a task. Nothing of the epoch was published."""
+    """A sink could not write in a task. No output of the epoch was committed."""
 
     code = "SINK_WRITE"
     retryable = True
@@ -116,8 +116,8 @@ class UserErrorReport(msgspec.Struct, frozen=True, array_like=True):
         line = None if not self.frames else (self.frames[-1].file, self.frames[-1].line)
         return self.operator, self.error.partition(":")[0], line, self.row, self.key
 
-    def told(self, comes_back: bool = False) -> UserCodeError | SinkWriteFailed:
-        """Return the error that the driver raises. `comes_back`: the same row failed in the same way when it was retried."""
+    def to_error(self, repeated: bool = False) -> UserCodeError | SinkWriteFailed:
+        """Return the error that the driver raises. `repeated`: the same row failed in the same way when it was retried."""
         own = [frame for frame in self.frames if not frame.file.startswith(LIBRARIES)]
         if not own and not self.target:
             own = list(self.frames)
@@ -135,21 +135,21 @@ class UserErrorReport(msgspec.Struct, frozen=True, array_like=True):
             quoted = own[-1].quoted()
             if quoted:
                 lines += ["", quoted, ""]
-        fatal = self.programming or (comes_back and not self.transient)
+        fatal = self.programming or (repeated and not self.transient)
         if self.target:
             lines.append("  " + self._advice_for_sink(fatal))
             return SinkWriteFailed(self.operator, self.target, self.error, "\n".join(lines), fatal=fatal)
-        lines.append("  " + self._advice(comes_back and fatal))
+        lines.append("  " + self._advice(repeated and fatal))
         if self.operator == ALL_FUNCTIONS:
             text = self.error.partition(": ")[2]
             return UserCodeError(self.operator, text, "\n".join(lines), fatal=fatal)
         return UserCodeError(self.operator, self.error, "\n".join(lines), fatal=fatal)
 
-    def _advice(self, comes_back: bool) -> str:
+    def _advice(self, repeated: bool) -> str:
         if self.programming:
             again = "start the job again; it continues from its last checkpoint, if it has one."
             return f"{self._known_mistake() or 'Correct the program'} and {again}"
-        if comes_back:
+        if repeated:
             return (
                 "The same row failed again when it was tried once more, so the job ends. Correct the function and start the job "
                 "again; or continue without such rows: process(…, on_error='skip') or on_error='dead-letter'."
@@ -239,7 +239,7 @@ def find(text: str) -> UserCodeError | SinkWriteFailed | None:
     if match is None:
         return None
     try:
-        return decoded(match[1]).told()
+        return decoded(match[1]).to_error()
     except msgspec.DecodeError:
         return UserCodeError("unknown", match[1][:_LONGEST])
 

@@ -62,7 +62,7 @@ class Anchor:
         """Remove a lineage's versions from every host that has a partition, or `leave` them there for the next run."""
         self.frame.mapInArrow(_forget(job, lineage, local_dir, leave), "host string").toArrow()
 
-    def release(self) -> None:
+    def unpersist(self) -> None:
         try:
             self.frame.unpersist()
         except Exception:
@@ -125,7 +125,7 @@ class Probe:
         return root.host, found
 
 
-def drop_anchor(spark: SparkSession, parallelism: int, probe: Probe) -> Anchor:
+def create_anchor(spark: SparkSession, parallelism: int, probe: Probe) -> Anchor:
     """Place the partitions again. The first job on the anchor fills its cache, and reports the host of each partition."""
     numbers = salts(parallelism)
     # Spark finds cached data by its plan. A random id makes this plan unique: different from other

@@ -1,4 +1,4 @@
-"""The checkpoint work of a task in the background: uploads of state, publications of output. Independent of Spark."""
+"""The checkpoint work of a task in the background: uploads of state, commits of output. Independent of Spark."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from dataclasses import dataclass, replace
 from tidegate.core.ids import AttemptId, Slot, TaskId
 from tidegate.graph.model import SinkNode
 from tidegate.runtime.exchange.assignment import Archive, TaskAssignment
-from tidegate.runtime.exchange.messages import TaskPublished, Uploaded
+from tidegate.runtime.exchange.messages import TaskCommitResult, Uploaded
 from tidegate.runtime.exchange.program import LevelProgram
 from tidegate.runtime.task.attempt_state import AttemptState
-from tidegate.runtime.task.background_publish import Publishing
-from tidegate.runtime.task.background_publish import begin as publish
+from tidegate.runtime.task.background_commit import BackgroundCommit
+from tidegate.runtime.task.background_commit import begin as begin_commit
 from tidegate.runtime.task.background_upload import TaskUploads, UploadHandle
 from tidegate.state.version import VersionId
 
 
 @dataclass(frozen=True, slots=True)
 class BackgroundWork:
-    """Uploads and publications that run while the task processes rows, and continue after it if they take longer."""
+    """Uploads and commits that run while the task processes rows, and continue after it if they take longer."""
 
     uploads: Sequence[UploadHandle] = ()
-    publications: Sequence[Publishing] = ()
+    commits: Sequence[BackgroundCommit] = ()
     wait_ms: int = 0
     """How long `results` waits for all of them together."""
 
@@ -45,14 +45,16 @@ class BackgroundWork:
             own.start_for_others(work.every_upload, state.directory_of)
         else:
             own.start_on_host(work.host_uploads, state.host, state.directory_of)
-        publications: list[Publishing] = []
-        if work.publishes:
+        commits: list[BackgroundCommit] = []
+        if work.commits:
             sinks = {node.uid: node for node in program.nodes if isinstance(node, SinkNode)}
-            publications = [
-                publish(archive, assignment.job, assignment.lineage, term, sinks[order.sink], order, assignment.history)
-                for order in work.publishes[slot]
+            commits = [
+                begin_commit(
+                    archive, assignment.job, assignment.lineage, term, sinks[order.sink], order, assignment.history
+                )
+                for order in work.commits[slot]
             ]
-        return cls(uploads, publications, work.wait_ms)
+        return cls(uploads, commits, work.wait_ms)
 
     def with_early_upload(
         self,
@@ -72,7 +74,7 @@ class BackgroundWork:
         # The handles of the earlier orders say who has started those.
         return replace(self, uploads=[*self.uploads, started[-1]])
 
-    def results(self) -> tuple[tuple[Uploaded, ...], tuple[TaskPublished, ...]]:
+    def results(self) -> tuple[tuple[Uploaded, ...], tuple[TaskCommitResult, ...]]:
         """Return what has finished or failed. Wait up to `wait_ms` for the rest."""
         latest = time.monotonic() + self.wait_ms / 1000
         uploads = []
@@ -80,7 +82,7 @@ class BackgroundWork:
             part, error = handle.answer(max(0.0, latest - time.monotonic()))
             if part is not None or error is not None:
                 uploads.append(Uploaded(handle.order.checkpoint_id, part, error))
-        answers = [each.answer(max(0.0, latest - time.monotonic())) for each in self.publications]
+        answers = [each.answer(max(0.0, latest - time.monotonic())) for each in self.commits]
         return tuple(uploads), tuple(answer for answer in answers if answer is not None)
 
 

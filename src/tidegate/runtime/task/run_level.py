@@ -256,7 +256,7 @@ class _TaskAttempt:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the barriers of this task, or in the last level its one row for the driver."""
         assignment = self.assignment
-        uploads, published = self.background.results()
+        uploads, commit_results = self.background.results()
         spans = self.chain.spans()
         ack = TaskAck(
             term=assignment.epoch.term,
@@ -275,7 +275,7 @@ class _TaskAttempt:
             operators={op.name: (op.rows_in, op.rows_out) for op in self.operators.values()},
             state_bytes=size,
             uploads=uploads,
-            published=published,
+            commit_results=commit_results,
             source_rows=self.source_rows.total(),
             event_times=self.event_times,
             timers=self.timers,

@@ -49,7 +49,7 @@ def test_a_slow_epoch_begins_when_the_checkpoint_before_it_is_complete_and_is_to
         with_a_checkpoint_in_progress(driver)
         epochs = KitEpochs(driver)
         for number in (3, 4, 5):
-            epochs.settle_checkpoint(driver.loop)
+            epochs.await_pending_checkpoint(driver.loop)
             assert driver.pending == []
             driver.run_announced_epoch(number)
             assert driver.completed == number, "it completes at the end of its own epoch"
@@ -61,7 +61,7 @@ def test_without_a_checkpoint_in_progress_nothing_waits(tmp_path: Path) -> None:
         epochs = KitEpochs(driver)
         driver.run_epoch(1)
         started = time.monotonic()
-        epochs.settle_checkpoint(driver.loop)
+        epochs.await_pending_checkpoint(driver.loop)
         assert time.monotonic() - started < LONGEST_PAUSE_MS / 1000
         assert epochs.empty == 0
 
@@ -70,7 +70,7 @@ def test_a_short_epoch_does_not_wait(tmp_path: Path) -> None:
     with Driver(tmp_path, interval=INTERVAL_MS) as driver:
         with_a_checkpoint_in_progress(driver)
         epochs = KitEpochs(driver, last_ms=800)
-        epochs.settle_checkpoint(driver.loop)
+        epochs.await_pending_checkpoint(driver.loop)
         assert (epochs.empty, driver.pending) == (0, [2])
 
 
@@ -79,7 +79,7 @@ def test_an_upload_that_takes_long_is_helped_by_one_empty_epoch_and_waited_for_a
         with_a_checkpoint_in_progress(driver)
         epochs = KitEpochs(driver, uploads=False)
         started = time.monotonic()
-        epochs.settle_checkpoint(driver.loop)
+        epochs.await_pending_checkpoint(driver.loop)
         assert 1 <= time.monotonic() - started < 10
         assert (epochs.empty, driver.pending) == (1, [2])
 
@@ -89,4 +89,4 @@ def test_the_end_of_the_term_ends_the_wait(tmp_path: Path) -> None:
         with_a_checkpoint_in_progress(driver)
         driver.owned.fail(EpochFailed("the job was claimed by another driver"))
         with pytest.raises(EpochFailed, match="another driver"):
-            KitEpochs(driver).settle_checkpoint(driver.loop)
+            KitEpochs(driver).await_pending_checkpoint(driver.loop)

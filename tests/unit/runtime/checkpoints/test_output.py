@@ -40,7 +40,7 @@ from tidegate.runtime.epochs.clocks import Clocks
 from tidegate.runtime.epochs.job_description import JobDescription, TaskSink
 from tidegate.runtime.epochs.reports import EpochReport
 from tidegate.runtime.exchange.assignment import ALL_SLOTS
-from tidegate.runtime.exchange.messages import PublishedMark, TaskPublished
+from tidegate.runtime.exchange.messages import OutputMark, TaskCommitResult
 from tidegate.storage import LocalStorage, RoutedStorage
 
 WAIT_S = 30
@@ -78,7 +78,7 @@ class Job:
         self.waited_at_first = 0
 
     def epoch(
-        self, *sinks: str, slots: int = 1, size_bytes: int = 0, published: tuple[TaskPublished, ...] = (),
+        self, *sinks: str, slots: int = 1, size_bytes: int = 0, published: tuple[TaskCommitResult, ...] = (),
         staged: tuple[str, ...] = (), payload: bytes = b"rows",
     ) -> EpochId:  # fmt: skip
         epoch = self._at = self._at.next()
@@ -105,7 +105,7 @@ class Job:
             operators={},
             hosts={},
             committables=made,
-            published=published,
+            commit_results=published,
         )
         self.loop.epoch_finished(report, self.snapshot(), moved=True)
         return epoch
@@ -120,7 +120,7 @@ class Job:
     def asked(self) -> list[tuple[int, list[EpochId]]]:
         """What the tasks of the next epoch are asked to publish."""
         self.loop.rewind()  # returns when the thread has done all that came before
-        orders = [order for each in self.loop.uploads.work(empty=True)[1].publishes for order in each]
+        orders = [order for each in self.loop.uploads.work(empty=True)[1].commits for order in each]
         return [(order.lane, [request.epoch for request in order.requests]) for order in orders]
 
     def checkpoint(self) -> None:
@@ -755,9 +755,9 @@ def told(
     taken: EpochId | None = None,
 ) -> None:  # fmt: skip
     """A task acknowledges what came of an order."""
-    mark = PublishedMark(job._lineage, slot, epoch.term, epoch.number)
-    before = () if taken is None else (PublishedMark(job._lineage, slot, taken.term, taken.number),)
-    found = TaskPublished("out", (mark,), {outcome: 1}, outcome, error, before)
+    mark = OutputMark(job._lineage, slot, epoch.term, epoch.number)
+    before = () if taken is None else (OutputMark(job._lineage, slot, taken.term, taken.number),)
+    found = TaskCommitResult("out", (mark,), {outcome: 1}, outcome, error, before)
     job.epoch(published=(found,))
 
 
@@ -906,7 +906,7 @@ def test_a_target_that_was_asked_at_the_start_is_not_asked_again(place: Place) -
 def test_tasks_ask_a_target_that_could_not_be_asked_until_it_has_taken_output(place: Place) -> None:
     def compares(job: Job) -> list[bool]:
         job.loop.rewind()  # returns when the thread has done all that came before
-        return [order.compares for each in job.loop.uploads.work(empty=True)[1].publishes for order in each]
+        return [order.compares for each in job.loop.uploads.work(empty=True)[1].commits for order in each]
 
     with place.run(out=Target(), tasks=TaskSink(1, stable=True), unasked=(Uid("out"),)) as job:
         first = job.epoch("out", slots=2)

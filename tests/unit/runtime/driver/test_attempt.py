@@ -169,7 +169,7 @@ def test_an_idle_job_without_checkpoints_runs_an_epoch_now_and_then_so_that_its_
         job.runner.has_timers, attempt._orders, attempt._idle_s = False, {}, 0.0  # type: ignore[misc]
         job.last_epoch_s = time.monotonic() - 3600
         before = attempt.runner.epoch
-        attempt.bring_back()
+        attempt.restore()
         time.sleep(0.3)
         assert attempt.runner.epoch == before, "an epoch that nobody needs"
         monkeypatch.setattr(attempts, "REFRESH_S", 1800)

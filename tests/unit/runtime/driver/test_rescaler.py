@@ -75,7 +75,7 @@ class Begun(Attempt):
         self._ends, self._streaming, self.query = deque(maxlen=2), StreamingTime(), Query()  # type: ignore[assignment]
         self.epochs, self._input_ended = job.make_epochs(), False
 
-    def bring_back(self) -> None:
+    def restore(self) -> None:
         job: Any = self._job
         job.began.append(job.settings.parallelism)
         refuse = job.refuses.pop(0) if job.refuses else None

@@ -37,24 +37,24 @@ def started(runs: RunsHere, name: str, error: Exception | None = None) -> Any:
 def test_a_job_that_runs_is_refused_with_what_to_do(runs):
     run = started(runs, "orders")
     with pytest.raises(PreconditionFailed, match=r"<job orders RUNNING>.*run\.stop\(\).*restart=True"):
-        runs.make_way("orders", restart=False)
+        runs.stop_earlier("orders", restart=False)
     assert runs.find("orders") is run
 
 
 def test_a_restart_stops_the_run(runs):
     started(runs, "orders")
     started(runs, "others")
-    runs.make_way("orders", restart=True)
+    runs.stop_earlier("orders", restart=True)
     assert runs.find("orders") is None
     assert runs.find("others") is not None
 
 
 def test_a_run_that_ended_is_not_in_the_way(runs):
     started(runs, "orders").stop()
-    runs.make_way("orders", restart=False)
+    runs.stop_earlier("orders", restart=False)
 
 
 def test_an_old_run_that_fails_while_it_stops_does_not_hinder_the_new_one(runs, caplog):
     started(runs, "orders", ValueError("broken"))
-    runs.make_way("orders", restart=True)
+    runs.stop_earlier("orders", restart=True)
     assert "broken" in caplog.text

@@ -42,7 +42,7 @@ class FailingAttempt:
     def awaitTermination(self):
         raise ConnectionError("away")
 
-    def bring_back(self):
+    def restore(self):
         pass
 
     def retire(self):
@@ -240,7 +240,7 @@ def test_a_job_whose_term_broke_is_claimed_again_and_ends_with_a_checkpoint(tmp_
 class SlowToStart(FailingAttempt):
     """Spark provides what it needs at the third time."""
 
-    def bring_back(self):
+    def restore(self):
         if len(self.job.attempts) < 3:
             raise EpochFailed("Spark has not started the tasks of the job")
 
@@ -284,7 +284,7 @@ def test_an_interrupt_ends_a_first_start_that_is_tried_again(monkeypatch, delay_
 
 
 class Misdeclared(FailingAttempt):
-    def bring_back(self):
+    def restore(self):
         raise GraphError("a column that does not exist")
 
     def stop(self):

@@ -8,7 +8,7 @@ from tests.unit.runtime.monitoring.test_progress import REPORT, TASK
 from tidegate.connectors.sink import Committable
 from tidegate.core.ids import EpochId, HostId, Lineage, Slot, Term, Uid
 from tidegate.runtime.epochs.reports import EpochReport, EpochReports
-from tidegate.runtime.exchange.messages import PublishedMark, TaskPublished, Uploaded
+from tidegate.runtime.exchange.messages import OutputMark, TaskCommitResult, Uploaded
 
 
 def report(number: int, host: str = "a") -> EpochReport:
@@ -22,7 +22,9 @@ def report(number: int, host: str = "a") -> EpochReport:
         hosts={TASK: HostId(host)},
         committables=(rows,),
         uploads=((TASK, Uploaded(1, b"part", None)),),
-        published=(TaskPublished("out", (PublishedMark("line", 0, 1, number),), {"COMMITTED": 1}, "COMMITTED", None),),
+        commit_results=(
+            TaskCommitResult("out", (OutputMark("line", 0, 1, number),), {"COMMITTED": 1}, "COMMITTED", None),
+        ),
     )
 
 
@@ -31,7 +33,7 @@ def test_reports_of_past_epochs_keep_neither_rows_nor_what_each_task_published()
     for number in range(1, 6):
         kept.append(report(number))
     assert [each.epoch.number for each in kept] == [3, 4, 5]
-    assert all(each.committables == () and each.uploads == () and each.published == () for each in kept)
+    assert all(each.committables == () and each.uploads == () and each.commit_results == () for each in kept)
     assert (kept[-1].rows_in, kept[-1].operators) == (REPORT.rows_in, REPORT.operators)
 
 

@@ -62,7 +62,7 @@ class Starts:
         self._interrupted = threading.Event()
         self.place = MarkPlace("job", LINE, None, str(tmp_path))
 
-        def drop_anchor(session: object, parallelism: int, probe: Probe) -> Anchor:
+        def create_anchor(session: object, parallelism: int, probe: Probe) -> Anchor:
             self.tries += 1
             self.probes.append(probe)
             self._interrupted.clear()
@@ -73,7 +73,7 @@ class Starts:
                 probe.marks.leave()
             return Anchor(None, (A, A), (70, 71))  # type: ignore[arg-type]
 
-        monkeypatch.setattr(slot_placement, "drop_anchor", drop_anchor)
+        monkeypatch.setattr(slot_placement, "create_anchor", create_anchor)
 
     def interruptAll(self) -> None:
         self._interrupted.set()
@@ -121,7 +121,7 @@ class Clocked:
         self.tries = 0
         self.is_stopped = False
 
-        def drop_anchor(session: object, parallelism: int, probe: Probe) -> Anchor:
+        def create_anchor(session: object, parallelism: int, probe: Probe) -> Anchor:
             self.tries += 1
             if self.is_stopped:
                 self.now_s += 60
@@ -134,7 +134,7 @@ class Clocked:
             self.now_s += took_s
             return Anchor(SimpleNamespace(unpersist=lambda: None), (A, A), (70, 71))  # type: ignore[arg-type]
 
-        monkeypatch.setattr(slot_placement, "drop_anchor", drop_anchor)
+        monkeypatch.setattr(slot_placement, "create_anchor", create_anchor)
         clock = SimpleNamespace(monotonic=lambda: self.now_s, time=time.time, sleep=lambda _: None)
         monkeypatch.setattr(slot_placement, "time", clock)
         monkeypatch.setattr(slot_placement, "_COLD_START_MS", 100)
@@ -161,7 +161,7 @@ def test_a_placement_that_was_slow_once_does_not_delay_the_loss_of_a_host_for_ev
     settings = Settings(parallelism=2, max_parallelism=4, host_timeout_ms=300)
     for _ in range(17):
         placement.place({}, settings, spark.place, Term(1))
-        placement.release()
+        placement.discard_anchor()
     with pytest.raises(EpochFailed, match="made no progress for"):
         placement.place({TaskId(1, Slot(0)): A}, settings, spark.place, Term(1))
 

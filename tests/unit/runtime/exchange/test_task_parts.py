@@ -24,7 +24,7 @@ from tidegate.core.faults import arm
 from tidegate.core.ids import AttemptId, EpochId, HostId, Lineage, Slot, TaskId, Term, Uid
 from tidegate.runtime.epochs import epoch_frame, sent_assignments
 from tidegate.runtime.epochs.sent_assignments import SentAssignments
-from tidegate.runtime.exchange.assignment import Archive, CheckpointWork, PublishOrder, TaskAssignment
+from tidegate.runtime.exchange.assignment import Archive, CheckpointWork, CommitOrder, TaskAssignment
 from tidegate.runtime.exchange.task_parts import PackedAssignment, pack
 from tidegate.runtime.task.background_upload import range_reader
 from tidegate.state.version import VersionId
@@ -43,12 +43,12 @@ def order(slot: int) -> UploadOrder:
     return UploadOrder(checkpoint_id=6, version=version(slot + 1), base=base, inline_threshold=10, inline_total=20)
 
 
-def output(slot: int, epochs: int) -> PublishOrder:
+def output(slot: int, epochs: int) -> CommitOrder:
     waiting = tuple(
         Committable(lineage=Lineage("line"), sink=SINK, slot=Slot(slot), epoch=EpochId(Term(3), n + 1), payload=b"rows")
         for n in range(epochs)
     )
-    return PublishOrder(SINK, slot, waiting)
+    return CommitOrder(SINK, slot, waiting)
 
 
 def restore_of(slot: int) -> RestoreOrder:
@@ -85,7 +85,7 @@ def full_work(slots: int, epochs: int = 1) -> CheckpointWork:
         every_upload=tuple((TaskId(1, Slot(slot)), order(slot)) for slot in range(slots)),
         keep=tuple((version(slot + 1),) for slot in range(slots)),
         records=((Term(2), 5),),
-        publishes=tuple((output(slot, epochs),) for slot in range(slots)),
+        commits=tuple((output(slot, epochs),) for slot in range(slots)),
         early=EarlyUpload(
             checkpoint_id=8,
             bases=tuple(Stored(Term(2), slot, b"") for slot in range(slots)),
@@ -117,7 +117,7 @@ def test_a_task_gets_the_work_of_its_own_slot() -> None:
         assert own.versions[slot] == whole.versions[slot]
         assert own.wake[slot] == whole.wake[slot]
         assert own.work.of(slot) == whole.work.of(slot)
-        assert own.work.publishes[slot] == whole.work.publishes[slot]
+        assert own.work.commits[slot] == whole.work.commits[slot]
         assert own.work.truncated[slot] == whole.work.truncated[slot]
         assert own.work.early is not None
         assert whole.work.early is not None
@@ -129,7 +129,7 @@ def test_a_task_gets_the_work_of_its_own_slot() -> None:
 
 def test_a_task_that_looks_for_the_work_of_another_slot_finds_none() -> None:
     own = pack(assignment(3), host_of).open(0, nothing)
-    for look in (lambda: own.versions[0], lambda: own.work.of(Slot(1)), lambda: own.work.publishes[0]):
+    for look in (lambda: own.versions[0], lambda: own.work.of(Slot(1)), lambda: own.work.commits[0]):
         with pytest.raises(ProtocolViolation):
             look()
 
@@ -167,7 +167,7 @@ def test_what_a_task_opens_does_not_grow_with_the_other_slots(epochs: int) -> No
 )
 def test_orders_arrive_whether_they_are_sent_or_stored(slots: list[tuple[int, bool]], stored: bool) -> None:
     work = CheckpointWork(
-        publishes=tuple((output(slot, epochs),) if epochs else () for slot, (epochs, _) in enumerate(slots)),
+        commits=tuple((output(slot, epochs),) if epochs else () for slot, (epochs, _) in enumerate(slots)),
         restores=tuple(restore_of(slot) if restores else None for slot, (_, restores) in enumerate(slots)),
     )
     packed, objects = pack(assignment(len(slots), work), host_of), dict[str, bytes]()
@@ -180,7 +180,7 @@ def test_orders_arrive_whether_they_are_sent_or_stored(slots: list[tuple[int, bo
 
     for partition, slot in enumerate(packed.shared.slots):
         own = in_worker(packed).open(partition, read)
-        assert own.work.publishes[slot] == work.publishes[slot]
+        assert own.work.commits[slot] == work.commits[slot]
         assert own.work.of(slot)[2] == work.restores[slot]
 
 
@@ -195,9 +195,9 @@ def test_without_storage_a_task_publishes_nothing_but_never_begins_without_its_s
     def fails(path: str, start: int, length: int) -> bytes:
         raise StorageError("s3://bucket", path, "down")
 
-    work = CheckpointWork(publishes=((output(0, 1),), (output(1, 1),)), restores=(restore_of(0), None))
+    work = CheckpointWork(commits=((output(0, 1),), (output(1, 1),)), restores=(restore_of(0), None))
     packed, _ = pack(assignment(2, work), host_of).stored_at("orders")
-    assert packed.open(0, fails).work.publishes[1] == ()
+    assert packed.open(0, fails).work.commits[1] == ()
     with pytest.raises(StorageError):
         packed.open(1, fails)
 
@@ -227,7 +227,7 @@ def test_long_orders_wait_in_storage_until_the_epoch_has_ended(archive: Archive,
     packed = sent.send(assignment(50, archive=archive), PLACED)
     assert (packed.orders, len(objects_in(tmp_path))) == ((), 1)
     own = in_worker(packed).open(7, range_reader(archive))
-    assert own.work.publishes[42] == (output(42, 1),)
+    assert own.work.commits[42] == (output(42, 1),)
     sent.send(assignment(50, archive=archive), PLACED)
     assert len(objects_in(tmp_path)) == 2  # another try of the epoch: attempts of the first one may still run
     sent.send(replace(assignment(2, CheckpointWork(), archive), epoch=EPOCH.next()), PLACED)
@@ -246,7 +246,7 @@ def test_orders_are_sent_if_storage_does_not_accept_them(archive: Archive, monke
     monkeypatch.setattr(sent_assignments, "open_storage", lambda url, **options: Refusing(url.removeprefix("file://")))
     sent = SentAssignments("job", archive)
     packed = sent.send(assignment(50, archive=archive), PLACED)
-    assert packed.open(7, nothing).work.publishes[42] == (output(42, 1),)
+    assert packed.open(7, nothing).work.commits[42] == (output(42, 1),)
     sent.discard()
 
 

@@ -43,7 +43,7 @@ def report(error=None, row=BAD) -> UserErrorReport:
 
 
 def test_the_text_names_operator_error_row_key_line_and_what_to_do():
-    text = str(report().told(comes_back=True))
+    text = str(report().to_error(repeated=True))
     assert "operator 'divide' raised ZeroDivisionError" in text
     assert "row:  (k='a', v=0), key 'a'" in text
     assert "test_user_code.py:23, in parse" in text
@@ -53,7 +53,7 @@ def test_the_text_names_operator_error_row_key_line_and_what_to_do():
 
 
 def test_an_error_inside_a_library_shows_the_line_that_called_it():
-    text = str(report_of(lambda row: json.loads("{")).told())
+    text = str(report_of(lambda row: json.loads("{")).to_error())
     assert 'json.loads("{")' in text
     assert "raised inside json/decoder.py" in text
 
@@ -122,7 +122,7 @@ def by_index(row):
 @pytest.mark.parametrize("function", [by_name, by_index])
 def test_a_row_that_is_read_like_a_dictionary_gets_the_right_spelling(function):
     """Python speaks of tuple indices, which says nothing to somebody who thinks of a row."""
-    text = str(report_of(function).told())
+    text = str(report_of(function).to_error())
     assert "A row is a tuple with names: write row.v instead of row['v']." in text
 
 
@@ -139,10 +139,10 @@ def by_the_name_of_another(row):
 
 
 def test_a_name_that_is_no_column_gets_no_advice_to_write_it():
-    text = str(failed(by_near_name, Wide("ann", 5)).report.told())
+    text = str(failed(by_near_name, Wide("ann", 5)).report.to_error())
     assert "There is no column 'amuont'. Did you mean 'amount'? The columns are user, amount." in text
     assert "row.amuont" not in text
-    assert "state.total" not in str(report_of(by_the_name_of_another).told())
+    assert "state.total" not in str(report_of(by_the_name_of_another).to_error())
 
 
 def test_a_value_that_does_not_fit_its_state_shows_key_and_line():
@@ -153,7 +153,7 @@ def test_a_value_that_does_not_fit_its_state_shows_key_and_line():
     wrong.key = "ann"
     line = '        self.last.update("text")'
     wrong.writes = (("rules.py", 7, "process_element", line), ("rules.py", 9, "on_timer", "self.last.update(1)"))
-    text = str(FunctionFailed("totals", wrong).report.told())
+    text = str(FunctionFailed("totals", wrong).report.to_error())
     assert "operator 'totals' raised WrongValue: State 'last' was given" in text
     assert "  key:  'ann'" in text
     assert '  line: rules.py:7, in process_element\n\n      self.last.update("text")\n      ^^^^' in text
@@ -164,7 +164,7 @@ def test_a_submodule_is_told_from_a_package():
     def imports(row):
         import json.no_such_part  # noqa: F401
 
-    text = str(report_of(imports).told())
+    text = str(report_of(imports).to_error())
     assert "has a package 'json', but no module 'json.no_such_part' in it" in text
     assert "Install the same version there as here" in text
 
@@ -173,7 +173,7 @@ def test_a_module_that_executors_do_not_have_is_named_with_the_ways_to_get_it_th
     def imports(row):
         import no_such_package.inner  # noqa: F401
 
-    text = str(report_of(imports).told())
+    text = str(report_of(imports).to_error())
     assert "The Python that runs the tasks has no package 'no_such_package'." in text
     assert "(spark.submit.pyFiles for modules, spark.archives for an environment)" in text
     assert "--py-files" not in text
@@ -217,22 +217,22 @@ def cannot_write(error: Exception) -> FunctionFailed:
         return FunctionFailed("out", raised, target="json files in /x/out")
 
 
-@pytest.mark.parametrize("comes_back", [False, True])
-def test_a_sink_that_cannot_write_is_named_with_its_target_and_the_job_may_restart(comes_back: bool):
+@pytest.mark.parametrize("repeated", [False, True])
+def test_a_sink_that_cannot_write_is_named_with_its_target_and_the_job_may_restart(repeated: bool):
     report = decoded(encoded(cannot_write(NotADirectoryError("/x/out is a file")).report))
-    told = report.told(comes_back)
-    assert isinstance(told, SinkWriteFailed)
-    assert str(told).startswith("Sink 'out' cannot write json files in /x/out: NotADirectoryError: /x/out is a file")
-    assert "Make the target writable" in str(told)
-    assert (told.fatal, told.retryable) == (False, True)
+    error = report.to_error(repeated)
+    assert isinstance(error, SinkWriteFailed)
+    assert str(error).startswith("Sink 'out' cannot write json files in /x/out: NotADirectoryError: /x/out is a file")
+    assert "Make the target writable" in str(error)
+    assert (error.fatal, error.retryable) == (False, True)
 
 
 def test_a_mistake_in_a_sink_is_shown_with_its_line_and_ends_the_job():
-    told = cannot_write(TypeError("no such argument")).report.told()
-    assert isinstance(told, SinkWriteFailed)
-    assert told.fatal
-    assert "test_user_code.py" in str(told)
-    assert "Correct the sink" in str(told)
+    error = cannot_write(TypeError("no such argument")).report.to_error()
+    assert isinstance(error, SinkWriteFailed)
+    assert error.fatal
+    assert "test_user_code.py" in str(error)
+    assert "Correct the sink" in str(error)
 
 
 def test_an_error_of_a_sink_is_found_in_the_text_of_an_error_of_spark():

@@ -58,14 +58,14 @@ class AsyncOperator(RowOperator):
         self._sides: dict[str, list[Any]] = {tag: [] for tag, _ in node.side_outputs}
         self._fails = node.on_error.action is ErrorAction.FAIL
         self._errors = RowErrors(self.name, node.on_error, self._sides, context.epoch)
-        self._unsettled = 0
+        self._awaited = 0
         """Rows whose results have not come back yet."""
         self._out: list[Any] = []
         self._is_open = False
         self._figures = _Figures()
 
     def position(self) -> object:
-        return self.rows_in, self.rows_out, self._unsettled, self._calls.finished
+        return self.rows_in, self.rows_out, self._awaited, self._calls.finished
 
     def open(self, notices: Sequence[CheckpointNotice] = ()) -> None:
         """An async function is not told of checkpoints."""
@@ -74,24 +74,24 @@ class AsyncOperator(RowOperator):
 
     def _run(self, rows: list[Any]) -> None:
         self.rows_in += len(rows)
-        self._unsettled += len(rows)
+        self._awaited += len(rows)
         self._own(lambda: self._calls.start([RowCall(row) for row in rows]))
-        while self._unsettled > self._capacity:
-            self._settle(self._own(self._calls.take))
+        while self._awaited > self._capacity:
+            self._take_results(self._own(self._calls.take))
         while calls := self._calls.take_now():
-            self._settle(calls)
+            self._take_results(calls)
         self._deliver()
 
     def finish(self) -> None:
         """After the last row and timer of the epoch: wait for all calls."""
-        while self._unsettled:
-            self._settle(self._own(self._calls.take))
+        while self._awaited:
+            self._take_results(self._own(self._calls.take))
         self._deliver()
 
     def snapshot(self) -> None: ...
 
     def close(self) -> None:
-        assert self._unsettled == 0, "all calls finish within their epoch"
+        assert self._awaited == 0, "all calls finish within their epoch"
         self._own(lambda: self._calls.close())
         self._is_open = False
 
@@ -113,12 +113,12 @@ class AsyncOperator(RowOperator):
 
     def figures(self) -> AsyncCallFigures | None:
         """What was measured of the calls; None if there were none."""
-        return self._figures.told(self.name, self._calls.most_in_progress)
+        return self._figures.report(self.name, self._calls.most_in_progress)
 
-    def _settle(self, calls: Sequence[RowCall]) -> None:
+    def _take_results(self, calls: Sequence[RowCall]) -> None:
         """Take the results of finished calls."""
         for call in calls:
-            self._unsettled -= 1
+            self._awaited -= 1
             self._figures.add(call)
             if call.error is not None:
                 self._on_error(call, call.error)
@@ -172,7 +172,7 @@ class _Figures:
         self.total_us += took_us
         self._last_us.append(took_us)
 
-    def told(self, operator: str, most_in_flight: int) -> AsyncCallFigures | None:
+    def report(self, operator: str, most_in_flight: int) -> AsyncCallFigures | None:
         if not self.calls:
             return None
         ordered = sorted(self._last_us)

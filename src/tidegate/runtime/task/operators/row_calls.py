@@ -60,7 +60,7 @@ class RowCalls:
         self._in_order: deque[RowCall] = deque()
         """Calls that have a place, oldest first. Empty unless results keep the order of rows."""
         self._in_progress = 0
-        self._settled: list[RowCall] = []
+        self._handed_back: list[RowCall] = []
         """Finished calls that are not handed back yet."""
         self._is_urgent = False
         self._together = min(how.capacity, MOST_TOGETHER)
@@ -125,17 +125,17 @@ class RowCalls:
         call.is_finished = True
         self.finished += 1
         if not self._how.ordered:
-            self._settle(call)
+            self._hand_back(call)
         while self._in_order and self._in_order[0].is_finished:
-            self._settle(self._in_order.popleft())
+            self._hand_back(self._in_order.popleft())
         self._fill()
-        if self._settled and (self._is_urgent or not self._waiting or len(self._settled) >= self._together):
-            self._finished.put(self._settled)
-            self._settled = []
+        if self._handed_back and (self._is_urgent or not self._waiting or len(self._handed_back) >= self._together):
+            self._finished.put(self._handed_back)
+            self._handed_back = []
             self._is_urgent = False
 
-    def _settle(self, call: RowCall) -> None:
-        self._settled.append(call)
+    def _hand_back(self, call: RowCall) -> None:
+        self._handed_back.append(call)
         self._in_progress -= 1
         self._is_urgent |= call.error is not None
 

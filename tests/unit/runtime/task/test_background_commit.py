@@ -19,10 +19,10 @@ from tidegate.core.history import ClaimedTerm, History
 from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
 from tidegate.graph.levels import plan
 from tidegate.runtime.epochs.job_description import TaskSink, task_sinks
-from tidegate.runtime.exchange.assignment import Archive, CheckpointWork, PublishOrder
-from tidegate.runtime.exchange.messages import PublishedMark
-from tidegate.runtime.task import background_publish as task_publish
-from tidegate.runtime.task.background_publish import Publishing
+from tidegate.runtime.exchange.assignment import Archive, CheckpointWork, CommitOrder
+from tidegate.runtime.exchange.messages import OutputMark
+from tidegate.runtime.task import background_commit as task_publish
+from tidegate.runtime.task.background_commit import BackgroundCommit
 from tidegate.schema.schema import Schema
 
 LINE = Lineage("line")
@@ -35,19 +35,19 @@ class Rows(Level):
         super().__init__(directory / "state", sink=tg.FileSink(str(directory / "out")))
         self.out, self.archive = directory / "out", Archive(str(directory / "ckpt"), {})
 
-    def order(self, number: int, *rows: str) -> PublishOrder:
+    def order(self, number: int, *rows: str) -> CommitOrder:
         """An epoch that prepares output of slot 0, and the order to publish it."""
         ack = self.run(list(rows), [barrier(0, len(rows), number=number), barrier(1, 0, number=number)], number)
         (made,) = ack.committables
         request = Committable(
             lineage=LINE, sink=Uid("out"), epoch=EpochId(Term(1), number), slot=Slot(0), payload=made.payload
         )
-        return PublishOrder(Uid("out"), 0, (request,))
+        return CommitOrder(Uid("out"), 0, (request,))
 
-    def publish(self, number: int, *orders: PublishOrder, wait_ms: int = 30_000):
-        work = CheckpointWork(publishes=(orders, ()), wait_ms=wait_ms)
+    def publish(self, number: int, *orders: CommitOrder, wait_ms: int = 30_000):
+        work = CheckpointWork(commits=(orders, ()), wait_ms=wait_ms)
         empty = [barrier(sender, 0, number=number) for sender in (0, 1)]
-        return self.run([], empty, number, attempt=number, archive=self.archive, work=work).published
+        return self.run([], empty, number, attempt=number, archive=self.archive, work=work).commit_results
 
     def visible(self) -> list[Path]:
         return [path for path in self.out.iterdir() if path.is_file() and not path.name.startswith((".", "_"))]
@@ -55,7 +55,7 @@ class Rows(Level):
 
 @pytest.fixture
 def rows(tmp_path: Path) -> Rows:
-    task_publish._under_way.clear()
+    task_publish._running.clear()
     task_publish._committers.clear()
     return Rows(tmp_path)
 
@@ -64,7 +64,7 @@ def test_a_task_publishes_output_of_an_earlier_epoch_and_says_so_with_its_acknow
     order = rows.order(1, "a", "b")
     assert rows.visible() == []
     (told,) = rows.publish(2, order)
-    assert (told.sink, told.marks, told.error) == ("out", (PublishedMark("line", 0, 1, 1),), None)
+    assert (told.sink, told.marks, told.error) == ("out", (OutputMark("line", 0, 1, 1),), None)
     assert len(rows.visible()) == 1
     assert rows.publish(3, order) == (told,)  # asked again: the epoch of the first answer may have been thrown away
 
@@ -78,7 +78,7 @@ def test_a_late_process_that_carries_out_an_old_order_changes_nothing(rows: Rows
     assert len(before) == 2
     for path in rows.visible():
         path.unlink()  # a reader took all of it away
-    late = Publishing(order=old)
+    late = BackgroundCommit(order=old)
     context = CommitterContext(Schema.parse("k string, n bigint"), lambda token: b"")
     late.run(lambda: tg.FileSink(str(rows.out)).create_committer(context))
     assert late.error is None
@@ -102,9 +102,9 @@ class Marked:
 def test_a_task_publishes_nothing_next_to_output_of_another_history_if_the_driver_could_not_ask(compares: bool) -> None:
     """The marker is of another slot. Without the order to compare, the driver has asked when the job started."""
     request = Committable(lineage=LINE, sink=Uid("out"), epoch=EpochId(Term(1), 1), slot=Slot(0), payload=b"")
-    order = PublishOrder(Uid("out"), 0, (request,), compares)
+    order = CommitOrder(Uid("out"), 0, (request,), compares)
     committer, history = Marked(EpochId(Term((7 << 32) + 1), 3)), History(LINE, (ClaimedTerm(Term(1), 1),))
-    publishing = Publishing(order=order)
+    publishing = BackgroundCommit(order=order)
     publishing.run(lambda: committer, history)
     assert committer.calls == (0 if compares else 1)
     assert publishing.outcome is (CommitOutcome.FAILED_KNOWN if compares else CommitOutcome.COMMITTED)
@@ -146,16 +146,16 @@ class Node:
         schema = None
 
 
-def begin(number: int, term: int = 1, place: str = "memory://", lineage: Lineage = LINE) -> Publishing:
+def begin(number: int, term: int = 1, place: str = "memory://", lineage: Lineage = LINE) -> BackgroundCommit:
     request = Committable(lineage=LINE, sink=Uid("out"), epoch=EpochId(Term(1), number), slot=Slot(0), payload=b"")
-    order = PublishOrder(Uid("out"), 0, (request,))
+    order = CommitOrder(Uid("out"), 0, (request,))
     sink: Any = Node(HeldSink())
     return task_publish.begin(Archive(place, {}), "job", lineage, Term(term), sink, order)
 
 
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> Held:
-    task_publish._under_way.clear()
+    task_publish._running.clear()
     task_publish._committers.clear()
     monkeypatch.setattr(task_publish, "storage_of", lambda archive: None)
     HeldSink.committer = Held()
@@ -237,8 +237,8 @@ def test_a_committer_without_markers_is_called_for_each_epoch_and_reports_what_i
         Committable(lineage=LINE, sink=Uid("out"), epoch=EpochId(Term(1), number), slot=Slot(0), payload=b"")
         for number in (1, 2, 3, 4)
     ]
-    at_work = Publishing(order=PublishOrder(Uid("out"), 0, tuple(requests)))
+    at_work = BackgroundCommit(order=CommitOrder(Uid("out"), 0, tuple(requests)))
     at_work.run(Plain)
     found = at_work.answer(0)
     assert found is not None
-    assert (found.error, found.taken) == ("reset", (PublishedMark("line", 0, 1, 2),))
+    assert (found.error, found.taken) == ("reset", (OutputMark("line", 0, 1, 2),))

@@ -1,7 +1,7 @@
-"""Output that the tasks of a worker process publish for the driver: one task starts it, and it
+"""Commits that the tasks of a worker process carry out for the driver: one task starts a commit, and it
 continues while later tasks run.
 
-The driver decides (`checkpoint.release_plan`) and keeps the records; the order to publish epochs of one slot is sent
+The driver decides (`checkpoint.output.release_plan`) and keeps the records; the order to commit epochs of one slot is sent
 with the task's assignment, and the result with an acknowledgement. Rows go from the job's storage to the target
 without passing through the driver.
 
@@ -13,7 +13,7 @@ without passing through the driver.
 
 An order may therefore be carried out twice, at the same time, or by a process that resumes long after its driver was
 replaced. That is harmless. Its output was in a completed checkpoint, so it had to become visible. The current owner of the
-job publishes the same output, under the same slots, before anything later, and starts that only when the target has
+job commits the same output, under the same slots, before anything later, and starts that only when the target has
 confirmed it. The markers of the slots are then past everything in the late order, which is skipped.
 """
 
@@ -35,8 +35,8 @@ from tidegate.core.faults import reach
 from tidegate.core.history import History
 from tidegate.core.ids import Lineage, Term, Uid
 from tidegate.graph.model import SinkNode
-from tidegate.runtime.exchange.assignment import Archive, PublishOrder
-from tidegate.runtime.exchange.messages import PublishedMark, TaskPublished
+from tidegate.runtime.exchange.assignment import Archive, CommitOrder
+from tidegate.runtime.exchange.messages import OutputMark, TaskCommitResult
 from tidegate.runtime.task.background_upload import storage_of
 
 log = logging.getLogger("tidegate")
@@ -49,34 +49,34 @@ _MOST = 256
 """Lanes whose committers, including their connections, a process keeps."""
 
 _committers: dict[_Key, Committer] = {}
-_under_way: dict[_Key, Publishing] = {}
+_running: dict[_Key, BackgroundCommit] = {}
 _guard = threading.Lock()
 
 
 @dataclass(kw_only=True)
-class Publishing:
+class BackgroundCommit:
     """One order that this process is working on, or has finished."""
 
-    order: PublishOrder
+    order: CommitOrder
     done: threading.Event = field(default_factory=threading.Event)
     outcomes: Counter[str] = field(default_factory=Counter)
     outcome: CommitOutcome = CommitOutcome.COMMITTED
     error: str | None = None
     taken: list[Committable] = field(default_factory=list)
     duration_ms: int = 0
-    told: bool = False
+    is_reported: bool = False
     """Whether some task has acknowledged the result. Its epoch may have been discarded."""
 
     def run(self, committer: Callable[[], Committer], history: History | None = None) -> None:
         requests, started = self.order.requests, time.monotonic()
         try:
-            made = committer()
+            target = committer()
             if self.order.compares and history is not None:
-                check_markers(made, self.order.sink, history)
-            for part in calls_of(made, requests, lambda request: request.epoch):
-                told = made.commit(part)
-                reach("task-publish.1-published", sink=self.order.sink)
-                self.outcomes.update(each.name for each in (told or [CommitOutcome.COMMITTED] * len(part)))
+                check_markers(target, self.order.sink, history)
+            for part in calls_of(target, requests, lambda request: request.epoch):
+                outcomes = target.commit(part)
+                reach("task-commit.1-committed", sink=self.order.sink)
+                self.outcomes.update(each.name for each in (outcomes or [CommitOutcome.COMMITTED] * len(part)))
                 self.taken.extend(part)
         except Exception as error:
             self.outcome = outcome_of(error)
@@ -86,21 +86,21 @@ class Publishing:
             self.duration_ms = round((time.monotonic() - started) * 1000)
             self.done.set()
 
-    def is_over(self, order: PublishOrder) -> bool:
+    def is_over(self, order: CommitOrder) -> bool:
         """Whether the next order of the slot may start: this one has ended, and is not the same order already completed."""
         if not self.done.is_set():
             return False
         # Report a failure before the next attempt: otherwise a failure that takes longer than
         # a task would never be reported.
-        return self.told if self.error is not None else self.order.end != order.end
+        return self.is_reported if self.error is not None else self.order.end != order.end
 
-    def answer(self, seconds: float) -> TaskPublished | None:
+    def answer(self, seconds: float) -> TaskCommitResult | None:
         """Return the result; None while the order is in progress."""
         if not self.done.wait(seconds):
             return None
-        self.told = True
+        self.is_reported = True
         taken = _marks(self.taken) if self.error is not None else ()
-        return TaskPublished(
+        return TaskCommitResult(
             sink=self.order.sink,
             marks=_marks(self.order.requests),
             outcomes=dict(self.outcomes),
@@ -117,42 +117,42 @@ def begin(
     lineage: Lineage,
     term: Term,
     sink: SinkNode,
-    order: PublishOrder,
+    order: CommitOrder,
     history: History | None = None,
-) -> Publishing:
+) -> BackgroundCommit:
     """Start an order, unless this process is already working for that slot or has the result."""
     run = f"{archive.url} {job} {lineage}"
     key = (run, term, order.sink, order.lane)
     with _guard:
-        found = _under_way.get(key)
-        if found is not None and not found.is_over(order):
-            return found
+        earlier = _running.get(key)
+        if earlier is not None and not earlier.is_over(order):
+            return earlier
         _forget_older(run, term)
-        _under_way.pop(key, None)  # Move it to the end: the entries at the beginning are evicted first.
-        made = _under_way[key] = Publishing(order=order)
-    work = partial(made.run, partial(_committer, key, archive, job, sink, history), history)
-    threading.Thread(target=work, name=f"tidegate-publish-{order.sink}-{order.lane}", daemon=True).start()
-    return made
+        _running.pop(key, None)  # Move it to the end: the entries at the beginning are evicted first.
+        commit = _running[key] = BackgroundCommit(order=order)
+    work = partial(commit.run, partial(_committer, key, archive, job, sink, history), history)
+    threading.Thread(target=work, name=f"tidegate-commit-{order.sink}-{order.lane}", daemon=True).start()
+    return commit
 
 
 def _committer(key: _Key, archive: Archive, job: str, sink: SinkNode, history: History | None) -> Committer:
     """Return the committer of a lane, created by the thread that first needs it: creating one may contact
     the target, which may be down.
     """
-    found = _committers.get(key)
-    if found is None:
+    committer = _committers.get(key)
+    if committer is None:
         staged = StagedReader(storage_of(archive), JobLayout(job), key[2])
         context = CommitterContext(sink.input.schema, staged.read, staged.check, lambda: history)
-        found = _committers[key] = sink.target.create_committer(context)
-    return found
+        committer = _committers[key] = sink.target.create_committer(context)
+    return committer
 
 
 def _forget_older(run: str, term: Term) -> None:
     """Drop the orders of earlier drivers of the job and the least recently used ones, with their connections."""
-    ended = [key for key, each in _under_way.items() if each.done.is_set()]
+    ended = [key for key, each in _running.items() if each.done.is_set()]
     old = [key for key in ended if key[0] == run and key[1] < term]
-    for key in old or ended[: max(0, len(_under_way) - _MOST)]:
-        del _under_way[key]
+    for key in old or ended[: max(0, len(_running) - _MOST)]:
+        del _running[key]
         committer: object = _committers.pop(key, None)
         if closes(committer):
             try:
@@ -161,6 +161,6 @@ def _forget_older(run: str, term: Term) -> None:
                 log.warning("connections of sink %s could not be closed: %s", key[2], error)
 
 
-def _marks(requests: Sequence[Committable]) -> tuple[PublishedMark, ...]:
+def _marks(requests: Sequence[Committable]) -> tuple[OutputMark, ...]:
     last = {(request.lineage, request.slot): request.epoch for request in requests}
-    return tuple(PublishedMark(lineage, slot, epoch.term, epoch.number) for (lineage, slot), epoch in last.items())
+    return tuple(OutputMark(lineage, slot, epoch.term, epoch.number) for (lineage, slot), epoch in last.items())
