@@ -31,9 +31,9 @@ from typing import Any
 from benchmarks import harness, waiting_output
 from tidegate.checkpoint.completed.cleaner import Cleaner
 from tidegate.checkpoint.completed.completed_store import CompletedCheckpointStore, Draft
-from tidegate.checkpoint.coordination.coordinator import Action, Coordinator, Publish, StartUpload
+from tidegate.checkpoint.coordination.coordinator import Action, CompleteCheckpoint, Coordinator, StartUpload
 from tidegate.checkpoint.coordination.pending import PendingCheckpoint
-from tidegate.checkpoint.coordination.requests import Request, RequestKind
+from tidegate.checkpoint.coordination.requests import CheckpointRequest, RequestKind
 from tidegate.checkpoint.coordination.timing import Cadence, Timing
 from tidegate.checkpoint.effects import perform
 from tidegate.checkpoint.files.contents import contents_of, reader
@@ -332,7 +332,9 @@ class _Job:
     def _request(self, epoch: EpochId) -> list[Action]:
         now = self._now()
         actions = self._coordinator.epoch_finished(epoch, True, now)
-        return actions + self._coordinator.request(Request(kind=RequestKind.MANUAL, at_ms=now.monotonic_ms), now)
+        return actions + self._coordinator.request(
+            CheckpointRequest(kind=RequestKind.MANUAL, at_ms=now.monotonic_ms), now
+        )
 
     def _uploads(self, started: StartUpload, share: float) -> Iterable[bytes]:
         """What each task sends. Of the lists only what the driver gets to see is made: lengths and digests are made up."""
@@ -371,11 +373,11 @@ class _Job:
     def _name(self, task: _Task, id: int) -> str:
         return LAYOUT.shared(self._store.term, task.id, AttemptId(1), id, f"{next(self._numbers):032x}")
 
-    def _acknowledge(self, id: int, parts: Iterable[bytes]) -> Publish:
+    def _acknowledge(self, id: int, parts: Iterable[bytes]) -> CompleteCheckpoint:
         actions: list[Action] = []
         for data in parts:
             actions = self._coordinator.acknowledge(read_part(data).acknowledges(id), self._now())
-        return next(action for action in actions if isinstance(action, Publish))
+        return next(action for action in actions if isinstance(action, CompleteCheckpoint))
 
     def _publish(self, pending: PendingCheckpoint) -> None:
         store, now = self._store, self._now()
@@ -406,9 +408,9 @@ class _Job:
             contents=contents_of(LAYOUT.metadata(pending.id), metadata, lambda c: c.staged),
             changes={str(task): ack.change for task, ack in pending.acks.items()},
         )
-        ref = self._perform(store.publish(draft))
+        ref = self._perform(store.append_checkpoint(draft))
         dropped = [old.id for old in before if old not in store.entry.retained]
-        self._coordinator.published(pending.id, ref, dropped, now)
+        self._coordinator.on_completed(pending.id, ref, dropped, now)
         self._perform(self._cleaner.clean(self._coordinator.in_flight()))
         if self._cleaner.wants_sweep:
             self._perform(self._cleaner.sweep(self._coordinator.in_flight()))

@@ -20,7 +20,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from benchmarks import harness
-from tidegate.checkpoint.coordination.statistics import CheckpointStatistics
+from tidegate.checkpoint.coordination.statistics import CheckpointStatsTracker
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.metadata import CheckpointMetadata, SnapshotKind, encode
 from tidegate.checkpoint.task.version_upload import Stored
@@ -106,7 +106,7 @@ def _release(size: Waiting, store: Any, run: Callable[[Any], Any]) -> OutputRele
     sinks: Any = SimpleNamespace(uids=(SINK,), unasked=set[Uid]())
     loop: Any = SimpleNamespace(wake_at=lambda at_ms: None)
     in_tasks = {SINK: TaskSink(level=1, stable=True)}
-    release = OutputRelease(ownership, sinks, in_tasks, CheckpointStatistics(), loop, None)
+    release = OutputRelease(ownership, sinks, in_tasks, CheckpointStatsTracker(), loop, None)
     release.release()
     return release
 

@@ -12,7 +12,7 @@ from chaos.simulation.world import World
 from tidegate.checkpoint.coordination.failure import CheckpointFailureReason
 from tidegate.checkpoint.coordination.pending import PendingCheckpoint, Stage
 from tidegate.checkpoint.coordination.requests import RequestKind
-from tidegate.checkpoint.coordination.statistics import CheckpointStatistics
+from tidegate.checkpoint.coordination.statistics import CheckpointStatsTracker
 from tidegate.checkpoint.coordination.timing import AWAITED_MS, Cadence
 from tidegate.checkpoint.files.file_lists import objects_of, with_files
 from tidegate.checkpoint.files.task_part import list_digest
@@ -101,7 +101,7 @@ class WrittenMetadata:
             )
 
 
-class WatchedCheckpoints(CheckpointStatistics):
+class WatchedCheckpoints(CheckpointStatsTracker):
     """The coordinator tells the statistics of a term what becomes of checkpoints. That is checked here."""
 
     def __init__(self, world: World, cadence: Cadence) -> None:
@@ -168,7 +168,7 @@ class WatchedCheckpoints(CheckpointStatistics):
         longest_ms = period_ms + max(AWAITED_MS, self._longest_ms)
         for each in pending:
             age_ms = now_ms - self._triggered_ms[each.id]
-            if each.stage is not Stage.PUBLISHING and age_ms > cadence.timeout_ms + 1:
+            if each.stage is not Stage.COMPLETING and age_ms > cadence.timeout_ms + 1:
                 self._world.fail(f"checkpoint {each.id} is {age_ms:.0f} ms old and has not expired")
         busy = any(each.request.kind is not RequestKind.SAVEPOINT for each in pending)
         if saved or busy:

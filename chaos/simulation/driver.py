@@ -24,7 +24,7 @@ from chaos.simulation.tasks import Host, SimTasks, TaskStorage, publish
 from chaos.simulation.world import Process, World
 from tidegate.checkpoint.completed import cleaner
 from tidegate.checkpoint.coordination.coordinator import WakeAt
-from tidegate.checkpoint.coordination.requests import Request, RequestKind
+from tidegate.checkpoint.coordination.requests import CheckpointRequest, RequestKind
 from tidegate.checkpoint.coordination.timing import Cadence
 from tidegate.checkpoint.effects import Create, Delete, Effect, Get, Put, Sleep, Steps
 from tidegate.checkpoint.job_log import entry as entries
@@ -36,8 +36,8 @@ from tidegate.checkpoint.job_log.start import Start
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.metadata import CheckpointMetadata, MetadataError, checksum_in
 from tidegate.checkpoint.output.committables import channel
-from tidegate.checkpoint.output.publisher_choice import PublisherChoice, PublisherLimits
-from tidegate.checkpoint.output.release_plan import Backoff, Publication, WaitingOutput
+from tidegate.checkpoint.output.committer_choice import CommitterChoice, CommitterLimits
+from tidegate.checkpoint.output.release_plan import Backoff, CommitBatch, WaitingOutput
 from tidegate.config.checkpoint_config import CheckpointConfig
 from tidegate.config.reading import read_options
 from tidegate.connectors.outcome import CommitOutcome, ForeignOutput
@@ -72,7 +72,7 @@ TASK_SINKS = {
 }
 """Sinks that tasks publish to: each slot by itself, or one task for all slots. The driver publishes to the other one, and to
 these while little waits."""
-PUBLISHER = PublisherLimits(small_bytes=6, stay_ms=200, first_rest_ms=100, longest_rest_ms=400)
+PUBLISHER = CommitterLimits(small_bytes=6, stay_ms=200, first_rest_ms=100, longest_rest_ms=400)
 INLINE_OUTPUT = (0, 500, 0, 2_000)
 """How much output that waits since the last checkpoint stays in the metadata, in turn. One committable has about 250 bytes."""
 SLICES = (1, 3, 64, 1_000)
@@ -277,11 +277,11 @@ class SimDriver:
         match effect:
             case WakeAt():
                 return None  # It wakes up anyway.
-            case StartCommit(publication):
+            case StartCommit(batch):
                 self._maybe_crash("before a commit begins")
-                self.world.tally.events["publications by the driver"] += publication.sink in TASK_SINKS
-                self.world.tally.events["publications that ask the target first"] += bool(publication.compare_with)
-                self.world.spawn(self.process, self._commit(publication, self.life))
+                self.world.tally.events["publications by the driver"] += batch.sink in TASK_SINKS
+                self.world.tally.events["publications that ask the target first"] += bool(batch.compare_with)
+                self.world.spawn(self.process, self._commit(batch, self.life))
                 return None
             case StartSweep():
                 self.world.tally.events["sweeps of targets"] += 1
@@ -298,17 +298,17 @@ class SimDriver:
             self.world.tally.crashes[where] += 1
             raise Crash
 
-    def _commit(self, publication: Publication, life: int) -> Steps[None]:
+    def _commit(self, batch: CommitBatch, life: int) -> Steps[None]:
         """The thread of a sink. The result is for the term that asked."""
-        taken, error = yield from publish(publication)
+        taken, error = yield from publish(batch)
         stopped: Exception | None = error
         if isinstance(error, ForeignOutput):
-            first = publication.committables[0].epoch
-            stopped = OutputStopped(publication.sink, "simulated", first, CommitOutcome.FAILED_KNOWN, error)
+            first = batch.committables[0].epoch
+            stopped = OutputStopped(batch.sink, "simulated", first, CommitOutcome.FAILED_KNOWN, error)
             stopped.__cause__ = error
         outcomes = tuple(CommitOutcome.COMMITTED for _ in taken)
         if life == self.life:
-            self._inbox.append(PublishResult(publication, outcomes, stopped, taken))
+            self._inbox.append(PublishResult(batch, outcomes, stopped, taken))
 
     def _beat(self, term: OwnedTerm, life: int) -> Steps[None]:
         """The thread of the heartbeat."""
@@ -464,7 +464,7 @@ class SimDriver:
             self._sinks,
             self.checkpoints,
             backoff=BACKOFF,
-            choice=PublisherChoice(TASK_SINKS, PUBLISHER),
+            choice=CommitterChoice(TASK_SINKS, PUBLISHER),
             chance=world.rng.random,
         )
         self._running = None
@@ -817,7 +817,7 @@ class SimDriver:
         token = self.world.serial("request")
         answer = self._term.answers.expect(token)
         at_ms = self.now().monotonic_ms
-        request = Request(kind=kind, at_ms=at_ms, token=token, forced=forced, target=target)
+        request = CheckpointRequest(kind=kind, at_ms=at_ms, token=token, forced=forced, target=target)
         if target is not None:
             self._requests.append(answer)
         yield from self._message(self._term.checkpointer.request(request))

@@ -16,7 +16,7 @@ from chaos.simulation.world import Process, World
 from tidegate.checkpoint.effects import CommitFailed, Steps
 from tidegate.checkpoint.job_log.entry import CheckpointRef
 from tidegate.checkpoint.output.committables import commit, marks
-from tidegate.checkpoint.output.release_plan import Publication
+from tidegate.checkpoint.output.release_plan import CommitBatch
 from tidegate.checkpoint.task.version_upload import UploadOrder
 from tidegate.connectors.outcome import CommitOutcome, ForeignOutput, outcome_of
 from tidegate.connectors.sink import Committable
@@ -197,8 +197,8 @@ class SimTasks(ABC):
         history = self.host.process.history if order.compares else None
         if order.compares:
             self.world.tally.events["publications that ask the target first"] += 1
-        publication = Publication(order.sink, order.requests, history)
-        taken, error = yield from publish(publication)
+        batch = CommitBatch(order.sink, order.requests, history)
+        taken, error = yield from publish(batch)
         outcome = CommitOutcome.COMMITTED if error is None else outcome_of(error)
         self.host.tell(
             TaskCommitResult(
@@ -212,13 +212,13 @@ class SimTasks(ABC):
         )
 
 
-def publish(publication: Publication) -> Steps[tuple[tuple[Committable, ...], CommitFailed | ForeignOutput | None]]:
+def publish(batch: CommitBatch) -> Steps[tuple[tuple[Committable, ...], CommitFailed | ForeignOutput | None]]:
     """One effect for each committable: others publish, crash and sleep in between. Return what the target took, and what went
     wrong."""
     taken: list[Committable] = []
     try:
-        for committable in publication.committables:
-            yield from commit(replace(publication, committables=(committable,)))
+        for committable in batch.committables:
+            yield from commit(replace(batch, committables=(committable,)))
             taken.append(committable)
     except (CommitFailed, ForeignOutput) as error:
         return tuple(taken), error

@@ -24,7 +24,7 @@ FAMILIES = {
 INTERNAL = {
     "BadRequest": "the REST server turns it into HTTP 400",
     "CommitFailed": "the publication of output catches it and tries again later",
-    "NotPublished": "the checkpointer catches it and counts a failed checkpoint",
+    "CheckpointNotCompleted": "the checkpointer catches it and counts a failed checkpoint",
     "VersionMissing": "the task reports it as a fault, and the driver moves the task or rewinds the job",
 }
 """Errors that are raised and caught inside tidegate, and who catches each."""

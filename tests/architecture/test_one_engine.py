@@ -34,7 +34,7 @@ INSIDE = {
     "divided_output",
 }
 """What a term puts together and steps through. Whoever makes one beside it has begun to write a term."""
-DECISIONS = {"DiscardFiles", "FailJob", "NotifyAborted", "NotifyComplete", "Publish", "StartUpload"}
+DECISIONS = {"DiscardFiles", "FailJob", "NotifyAborted", "NotifyComplete", "CompleteCheckpoint", "StartUpload"}
 """What the coordinator decides, and only the term carries out."""
 THREADS = {"threading", "queue", "concurrent.futures"}
 
@@ -96,4 +96,4 @@ def test_steps_start_no_thread_and_perform_no_effect_themselves(name: str) -> No
 def test_a_part_of_a_term_that_is_made_beside_it_is_noticed() -> None:
     """Otherwise the tests above would pass whatever is written."""
     assert used(ast.parse("made = checkpoint.Coordinator(timing, tasks)")) & INSIDE
-    assert used(ast.parse("match action:\n    case Publish(pending): pass")) & DECISIONS
+    assert used(ast.parse("match action:\n    case CompleteCheckpoint(pending): pass")) & DECISIONS

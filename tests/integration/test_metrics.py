@@ -78,7 +78,7 @@ def test_a_scrape_tells_about_sources_sinks_storage_and_hosts(spark, tmp_path):
     )  # fmt: skip
     with tg.serve(run, port=0) as server:
         await_rows(run, 20)
-        eventually(lambda: Uid("out") in run.checkpoints.sinks.published)
+        eventually(lambda: Uid("out") in run.checkpoints.sinks.up_to)
         found = scraped(server)
         frame = CliRunner().invoke(main, ["top", "measured", "-m", server.url], env={"TIDEGATE_TOKEN": server.token})
         client = Client(server.url, server.token)
@@ -205,7 +205,7 @@ def test_a_job_with_every_kind_of_state_has_every_metric(spark, tmp_path):
     run = started()  # Restores its state, so that the time of that is known as well.
     with tg.serve(run, port=0) as server:
         await_rows(run, 20)
-        eventually(lambda: Uid("out") in run.checkpoints.sinks.published)
+        eventually(lambda: Uid("out") in run.checkpoints.sinks.up_to)
         found = scraped(server)
         report = next(report for report in run.reports if report.rows_in)
     run.cancel()

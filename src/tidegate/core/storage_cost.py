@@ -10,7 +10,7 @@ NAMES_PER_REQUEST = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RequestCounts:
+class StorageCalls:
     """Requests by kind, and the bytes they moved."""
 
     writes: int = 0
@@ -23,12 +23,12 @@ class RequestCounts:
     read_bytes: int = 0
 
     @staticmethod
-    def of(transferred: Mapping[str, tuple[int, int]]) -> RequestCounts:
+    def of(transferred: Mapping[str, tuple[int, int]]) -> StorageCalls:
         """From requests and bytes by kind, as `Traffic` counts them."""
         none = (0, 0)
         writes, written_bytes = transferred.get("write", none)
         reads, read_bytes = transferred.get("read", none)
-        return RequestCounts(
+        return StorageCalls(
             writes=writes,
             lists=transferred.get("list", none)[0],
             reads=reads,
@@ -38,9 +38,9 @@ class RequestCounts:
         )
 
     @staticmethod
-    def sum(parts: Iterable[RequestCounts]) -> RequestCounts:
+    def sum(parts: Iterable[StorageCalls]) -> StorageCalls:
         found = list(parts)
-        return RequestCounts(
+        return StorageCalls(
             writes=sum(each.writes for each in found),
             lists=sum(each.lists for each in found),
             reads=sum(each.reads for each in found),
@@ -49,8 +49,8 @@ class RequestCounts:
             read_bytes=sum(each.read_bytes for each in found),
         )
 
-    def __add__(self, other: RequestCounts) -> RequestCounts:
-        return RequestCounts.sum((self, other))
+    def __add__(self, other: StorageCalls) -> StorageCalls:
+        return StorageCalls.sum((self, other))
 
     def __bool__(self) -> bool:
         """Whether there is any request."""
@@ -61,7 +61,7 @@ class RequestCounts:
         return self.writes + self.lists + self.reads + self.deletes
 
 
-NO_REQUESTS = RequestCounts()
+NO_CALLS = StorageCalls()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ class StoragePrices:
 LIST_PRICES = StoragePrices()
 
 
-def request_cost(requests: RequestCounts, prices: StoragePrices) -> float:
+def calls_cost(requests: StorageCalls, prices: StoragePrices) -> float:
     """Return the cost of requests in dollars. Stored bytes, and bytes that leave the store's region, are not included."""
     return (
         (requests.writes + requests.lists) * prices.per_million_writes

@@ -6,7 +6,7 @@ import threading
 from collections import Counter
 from typing import Literal
 
-RequestKind = Literal["write", "read", "list", "delete"]
+CallKind = Literal["write", "read", "list", "delete"]
 
 
 class Traffic:
@@ -18,7 +18,7 @@ class Traffic:
         self._bytes: Counter[str] = Counter()
         self._taken: dict[str, tuple[int, int]] = {}
 
-    def add(self, kind: RequestKind, size_bytes: int = 0, *, requests: int = 1) -> None:
+    def add(self, kind: CallKind, size_bytes: int = 0, *, requests: int = 1) -> None:
         with self._lock:
             self._requests[kind] += requests
             self._bytes[kind] += size_bytes

@@ -21,7 +21,7 @@ from tidegate.checkpoint.task import version_upload
 from tidegate.checkpoint.task.version_restore import HostVersions
 from tidegate.core import faults
 from tidegate.core.ids import AttemptId, HostId, Slot, TaskId
-from tidegate.core.storage_cost import RequestCounts
+from tidegate.core.storage_cost import StorageCalls
 from tidegate.state.backends import backend_named
 from tidegate.state.disk.disk_token import note_start
 from tidegate.state.disk.local_root import LocalRoot
@@ -266,7 +266,7 @@ def test_an_upload_tells_its_requests_in_a_few_bytes(home: Host) -> None:
     part = upload.run(home.backend.manifest(home.directory, version(1)), AttemptId(1), lambda: True, lambda: None)
     assert part is not None
     found, told = home.storage.list("job/shared"), read_part(part)
-    assert told.requests == RequestCounts(writes=len(found), written_bytes=sum(each.size_bytes for each in found))
+    assert told.requests == StorageCalls(writes=len(found), written_bytes=sum(each.size_bytes for each in found))
     assert len(part) - len(encode_part(told.state, told.change, told.async_ms)) <= 8
 
 

@@ -12,7 +12,7 @@ from tests.servers.proxy import FaultyProxy, Seen
 from tests.servers.seaweedfs import S3Address
 from tests.unit.runtime.driver import driver_kit
 from tests.unit.runtime.driver.driver_kit import VALUE_BYTES, Driver
-from tidegate.core.storage_cost import RequestCounts
+from tidegate.core.storage_cost import StorageCalls
 from tidegate.storage import open_storage
 
 
@@ -34,7 +34,7 @@ def test_requests_of_checkpoints_are_those_that_the_server_receives(
         driver.settle()
         received = Counter(kind_of(each) for each in s3_proxy.seen if "owner" not in each.path)
         history = driver.loop.statistics.history()
-        told = RequestCounts.sum(each.requests for each in history)
+        told = StorageCalls.sum(each.requests for each in history)
     found = {"write": told.writes, "list": told.lists, "read": told.reads, "delete": told.deletes}
     assert found == {kind: received[kind] for kind in found}
     assert all(each.requests.writes >= 2 for each in history), "the metadata, the log entry"

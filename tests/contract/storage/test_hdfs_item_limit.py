@@ -60,7 +60,7 @@ def test_a_log_grows_past_the_number_of_items_that_hdfs_allows_in_a_directory(
         cleaner = Cleaner(store)
         for _ in range(LIMIT):
             id = store.entry.last_id + 1
-            perform(store.publish(draft(store, id)), storage)
+            perform(store.append_checkpoint(draft(store, id)), storage)
             perform(cleaner.clean(nothing_in_flight(id + 1)), storage)
             perform(cleaner.trim_log(), storage)
     end = perform(newest(LAYOUT), storage)

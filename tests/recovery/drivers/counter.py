@@ -114,7 +114,7 @@ class Counter:
             file = LAYOUT.shared(store.term, TaskId(1, Slot(0)), AttemptId(id), id, unique_name())
             self.storage.put(file, json.dumps({"sum": total}).encode())
             reach("driver.checked", id=id)
-            perform(store.publish(self.draft(store, id, epoch, at, file)), self.storage, self.commit)
+            perform(store.append_checkpoint(self.draft(store, id, epoch, at, file)), self.storage, self.commit)
             self.do(release(store))
             self.do(cleaner.clean(InFlight(id + 1)))
             self.do(cleaner.sweep(InFlight(id + 1)))

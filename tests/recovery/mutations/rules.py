@@ -340,8 +340,8 @@ MUTATIONS = (
         f"{CHECKPOINT}/completed/completed_store.py",
         '        reach("publish.1-metadata", id=draft.id, term=self.term)\n',
         '        reach("publish.1-metadata", id=draft.id, term=self.term)\n'
-        "        from tidegate.checkpoint.output.release_plan import publications\n"
-        "        for early in publications(self.ledger.carried_by(draft.epoch)):\n"
+        "        from tidegate.checkpoint.output.release_plan import commit_batches\n"
+        "        for early in commit_batches(self.ledger.carried_by(draft.epoch)):\n"
         "            yield from committables.commit(early)\n",
     ),
     Mutation(
@@ -362,15 +362,15 @@ MUTATIONS = (
         "order",
         "Output is published in the order of epochs",
         f"{CHECKPOINT}/output/release_plan.py",
-        "            Publication(sink, due.of(sink))\n",
-        "            Publication(sink, due.of(sink)[::-1])\n",
+        "            CommitBatch(sink, due.of(sink))\n",
+        "            CommitBatch(sink, due.of(sink)[::-1])\n",
     ),
     Mutation(
         "slot-order",
         "An epoch's output of all slots comes before any of the next epoch",
         f"{CHECKPOINT}/output/release_plan.py",
-        "            Publication(sink, due.of(sink))\n",
-        "            Publication(sink, tuple(sorted(due.of(sink), key=lambda c: (c.slot, c.epoch))))\n",
+        "            CommitBatch(sink, due.of(sink))\n",
+        "            CommitBatch(sink, tuple(sorted(due.of(sink), key=lambda c: (c.slot, c.epoch))))\n",
     ),
     Mutation(
         "stage-term",
@@ -383,11 +383,11 @@ MUTATIONS = (
         "no-overtaking",
         "Nothing of a sink overtakes what its target did not take",
         "chaos/simulation/tasks.py",
-        """            yield from commit(replace(publication, committables=(committable,)))
+        """            yield from commit(replace(batch, committables=(committable,)))
             taken.append(committable)
 """,
         """            try:
-                yield from commit(replace(publication, committables=(committable,)))
+                yield from commit(replace(batch, committables=(committable,)))
             except CommitFailed:
                 continue
             taken.append(committable)
@@ -406,11 +406,11 @@ MUTATIONS = (
         f"{RUNTIME}/checkpoints/output.py",
         """        if error is None:
             now = self._history.clock.now()
-            self.schedule.succeeded(publication.sink, now)
+            self.schedule.succeeded(batch.sink, now)
 """,
         """        if True:
             now = self._history.clock.now()
-            self.schedule.succeeded(publication.sink, now)
+            self.schedule.succeeded(batch.sink, now)
 """,
     ),
     Mutation(
@@ -453,7 +453,7 @@ MUTATIONS = (
         "recommit",
         "Recovery commits what the base carries",
         f"{CHECKPOINT}/completed/completed_store.py",
-        "            self.ledger.accept(c for c in contents.committables if not is_published(c))\n",
+        "            self.ledger.accept(c for c in contents.committables if not is_committed(c))\n",
         "",
     ),
     Mutation(
@@ -498,13 +498,13 @@ MUTATIONS = (
         "terminal-entry",
         "The savepoint that ends a job is in the log before it commits anything",
         f"{RUNTIME}/checkpoints/checkpointer.py",
-        "            yield from self._store.publish_terminal(ref, contents)\n",
-        """            from tidegate.checkpoint.output.release_plan import publications
+        "            yield from self._store.append_terminal_savepoint(ref, contents)\n",
+        """            from tidegate.checkpoint.output.release_plan import commit_batches
             from tidegate.runtime.checkpoints.term_effects import StartCommit
 
-            for early in publications(self._store.ledger.carried_by(pending.epoch)):
+            for early in commit_batches(self._store.ledger.carried_by(pending.epoch)):
                 yield StartCommit(early)
-            yield from self._store.publish_terminal(ref, contents)
+            yield from self._store.append_terminal_savepoint(ref, contents)
 """,
         rare=True,
     ),
@@ -1165,8 +1165,8 @@ MUTATIONS = (
         "asked-late",
         "A target that could not be asked at the start is asked before it gets any output",
         "src/tidegate/runtime/checkpoints/output.py",
-        "        if publication.sink not in self._sinks.unasked:\n",
-        "        if publication.sink in self._sinks.unasked:\n",
+        "        if batch.sink not in self._sinks.unasked:\n",
+        "        if batch.sink in self._sinks.unasked:\n",
         test="tests/unit/runtime/checkpoints/test_output.py::test_a_target_that_could_not_be_asked_gets_nothing_next_to_output_of_another_history",
     ),
     Mutation(

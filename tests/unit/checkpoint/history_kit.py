@@ -29,7 +29,7 @@ from tidegate.checkpoint.job_log.entry import CheckpointRef, Entry, Signature
 from tidegate.checkpoint.job_log.start import Start
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.output.committables import commit
-from tidegate.checkpoint.output.release_plan import publications
+from tidegate.checkpoint.output.release_plan import commit_batches
 from tidegate.connectors.sink import Committable
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Term, Uid
 from tidegate.storage.port import Lost, Nonce, Won
@@ -129,12 +129,12 @@ class PlainStorage:
 
 def release(store: CompletedCheckpointStore) -> Steps[bool]:
     """One pass over all sinks. Answer: whether all that was due is published."""
-    for publication in publications(store.due()):
+    for batch in commit_batches(store.due()):
         try:
-            yield from commit(publication)
+            yield from commit(batch)
         except CommitFailed:
             continue
-        store.published(publication)
+        store.output_committed(batch)
     yield from store.record()
     return not store.due()
 
@@ -171,7 +171,7 @@ def draft(
 def publish(
     storage: PlainStorage, store: CompletedCheckpointStore, id: int, files: Iterable[str] = ()
 ) -> CheckpointRef:
-    ref = storage.run(store.publish(draft(store, id, files)))
+    ref = storage.run(store.append_checkpoint(draft(store, id, files)))
     assert isinstance(ref, CheckpointRef)
     return ref
 

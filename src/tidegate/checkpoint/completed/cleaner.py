@@ -154,7 +154,7 @@ class Cleaner:
         3. Delete the files that nothing references or can reference later (see `shared`), `_metadata` first.
         """
         store = self._store
-        boundary = Boundary(store.term, store.entry.last_id, in_flight.lowest_id, store.published_epoch)
+        boundary = Boundary(store.term, store.entry.last_id, in_flight.lowest_id, store.completed_epoch)
         orphaned = yield from self._orphans(in_flight, boundary)
         yield from self._delete(path for path in orphaned if path.endswith("/_metadata"))
         yield from self._delete(path for path in orphaned if not path.endswith("/_metadata"))
@@ -289,7 +289,7 @@ class Cleaner:
     def _held(self, in_flight: InFlight) -> Steps[_HeldBack]:
         """Everything that pins, pending checkpoints and unpublished output need."""
         held, root = _HeldBack(), self._layout.root
-        for contents in self._store.owing:
+        for contents in self._store.uncommitted:
             held.names |= contents.staged
         for pin in (yield from read_pins(self._layout)):
             body: bytes | None = yield Get(pin.metadata)

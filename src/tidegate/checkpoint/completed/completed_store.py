@@ -2,7 +2,7 @@
 
 Methods that touch storage are protocols of numbered steps, run by `effects.perform`. One thread calls them one after the
 other; only `Cleaner.clean` and `Cleaner.sweep` may run concurrently. No method waits for a target: the owner of the store
-publishes what is `due` (`committables.commit`) and reports what is `published`.
+publishes what is `due` (`committables.commit`) and reports what is committed (`output_committed`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tidegate.checkpoint.metadata import CommittedMark
 from tidegate.checkpoint.output import committables
 from tidegate.checkpoint.output.committables import Carried, Ledger, channel, record_path
 from tidegate.checkpoint.output.discarded_output import DiscardedOutput
-from tidegate.checkpoint.output.release_plan import Publication
+from tidegate.checkpoint.output.release_plan import CommitBatch
 from tidegate.checkpoint.output.sink_output import OutputUpTo
 from tidegate.connectors.sink import Committable
 from tidegate.core.errors import CheckpointError, RestoreError, StorageError, TidegateError
@@ -54,7 +54,7 @@ class RunEnded(CheckpointError):
         super().__init__(f"This run has ended as {end.outcome}. Start the job again; it resumes from where it ended.")
 
 
-class NotPublished(TidegateError):
+class CheckpointNotCompleted(TidegateError):
     """`_metadata` could not be written, so no entry was tried: the checkpoint does not exist, and the job may continue."""
 
     code = "NOT_PUBLISHED"
@@ -107,11 +107,11 @@ class CompletedCheckpointStore:
         self.unreadable: list[CheckpointRef] = []
         self.contents: dict[str, CheckpointContents] = {}
         """By name of the metadata: of retained and owed checkpoints and the base, and of dropped ones until they are cleaned."""
-        self._owing: list[Carried] = []
+        self._uncommitted: list[Carried] = []
         """Contents whose output the ledger may still carry although no retained checkpoint of this job names its rows."""
         self.disposed: set[str] = set()
         """Claimed savepoints that the cleaner has deleted. The next entry no longer lists them."""
-        self.published_epoch: EpochId | None = None
+        self.completed_epoch: EpochId | None = None
         """Of the newest checkpoint of this term."""
         self.due_epoch: EpochId | None = None
         """The last epoch of this term whose output may become visible."""
@@ -125,9 +125,9 @@ class CompletedCheckpointStore:
         return self.entry.term
 
     @property
-    def owing(self) -> list[CheckpointContents]:
+    def uncommitted(self) -> list[CheckpointContents]:
         """Contents whose staged rows are still needed although no retained checkpoint of this job names them."""
-        return [carried.contents for carried in self._owing]
+        return [carried.contents for carried in self._uncommitted]
 
     def recover(self) -> Steps[bytes | None]:
         """Take over what the log says. Return the metadata of the base, or None if the job starts from the beginning.
@@ -192,11 +192,11 @@ class CompletedCheckpointStore:
         """Step 3 of `recover`, for the base and for what earlier claims turned away from."""
         marks: list[CommittedMark] = []
         owed_is_readable = not any(ref in self.unreadable for ref in self.entry.owed)
-        is_published = _published_before(self.entry.owed if owed_is_readable else (), self.contents)
+        is_committed = _committed_before(self.entry.owed if owed_is_readable else (), self.contents)
         for ref in refs:
             contents = self.contents[ref.metadata]
-            self.ledger.accept(c for c in contents.committables if not is_published(c))
-            self._owing.append(Carried(contents))
+            self.ledger.accept(c for c in contents.committables if not is_committed(c))
+            self._uncommitted.append(Carried(contents))
             record: bytes | None = yield Get(record_path(self.layout, ref))
             if record is None:
                 self._unrecorded[ref.metadata] = ref, Carried(contents)
@@ -205,11 +205,11 @@ class CompletedCheckpointStore:
         self.ledger.confirm(marks)
         yield from self.discarded.recover()
 
-    def publish(self, draft: Draft) -> Steps[CheckpointRef]:
-        """Publish a checkpoint that all tasks have acknowledged.
+    def append_checkpoint(self, draft: Draft) -> Steps[CheckpointRef]:
+        """Complete a checkpoint that all tasks have acknowledged.
 
-        Raises `NotPublished` if it is certainly not in the log, and `ClaimLost` if another driver owns the job. After any
-        other error the outcome is unknown, and the driver must stop.
+        Raises `CheckpointNotCompleted` if it is certainly not in the log, and `ClaimLost` if another driver owns the job.
+        After any other error the outcome is unknown, and the driver must stop.
 
         0. Store output that has waited since the last checkpoint, if it is much (`output_objects`). A crash before the entry
            leaves objects that nothing refers to, in the folder of a checkpoint that does not exist; they are swept like it.
@@ -219,7 +219,9 @@ class CompletedCheckpointStore:
            the checkpoint, and the oldest ones beyond the retained number are dropped.
         """
         if draft.id <= self.entry.last_id:
-            raise NotPublished(f"Checkpoint {draft.id} is too late: {self.entry.last_id} is already in the log.")
+            raise CheckpointNotCompleted(
+                f"Checkpoint {draft.id} is too late: {self.entry.last_id} is already in the log."
+            )
         yield from self.discarded.record(self.term)
         yield from _write_objects(draft, self.term)
         path = yield from self._write_metadata(draft)
@@ -237,7 +239,7 @@ class CompletedCheckpointStore:
         self.contents[path] = draft.contents
         files, lists = draft.contents.files | draft.contents.staged, draft.contents.lists_in(self.layout.root)
         self.shared.register(path, files, lists, draft.changes)
-        self.published_epoch = self.due_epoch = draft.epoch
+        self.completed_epoch = self.due_epoch = draft.epoch
         self._unrecorded[path] = ref, Carried(draft.contents)
         self._drop(before.retained)
         reach("publish.2-entry", id=draft.id, term=self.term)
@@ -248,12 +250,12 @@ class CompletedCheckpointStore:
             try:
                 result: Won | Lost = yield Create(path, draft.metadata, Nonce(draft.checksum))
             except StorageError as error:
-                raise NotPublished(f"Checkpoint {draft.id} could not write {path}: {error}") from error
+                raise CheckpointNotCompleted(f"Checkpoint {draft.id} could not write {path}: {error}") from error
             if isinstance(result, Won):
                 return path
         raise entries.LogCorrupt(path, "was written by another writer under this driver's term")
 
-    def publish_terminal(self, ref: CheckpointRef, contents: CheckpointContents) -> Steps[None]:
+    def append_terminal_savepoint(self, ref: CheckpointRef, contents: CheckpointContents) -> Steps[None]:
         """Append the savepoint that ends the job to the log, before any of its output is committed.
 
         1. Win the next slot. Before that, a restart begins from the last checkpoint; after it, from this savepoint.
@@ -262,7 +264,7 @@ class CompletedCheckpointStore:
         yield from self.discarded.record(self.term)
         yield from self._append(entries.terminal_savepoint(self.entry, self._sign(), ref))
         self.contents[ref.metadata] = contents
-        self._owing.append(Carried(contents))
+        self._uncommitted.append(Carried(contents))
         self.due_epoch = ref.epoch
         self._unrecorded[ref.metadata] = ref, Carried(contents)
         reach("stop.1-entry", term=self.term)
@@ -277,13 +279,13 @@ class CompletedCheckpointStore:
         before_term = EpochId(self.term, -1)
         return self.ledger.up_to(before_term if self.due_epoch is None else max(before_term, self.due_epoch))
 
-    def published(self, publication: Publication) -> None:
+    def output_committed(self, batch: CommitBatch) -> None:
         """A target has accepted all of this: step 1 of the release, in `committables.commit`, is done.
 
         From now on no checkpoint carries it. A checkpoint published later serves as a record: a driver that starts from
         it does not know the output, and a driver that starts from an older one finds the markers.
         """
-        self.ledger.confirm(committables.marks(publication.committables))
+        self.ledger.confirm(committables.marks(batch.committables))
 
     def record(self) -> Steps[None]:
         """Record durably which completed checkpoints and savepoints have nothing left to publish.
@@ -306,7 +308,7 @@ class CompletedCheckpointStore:
                 reach("release.2-committed", id=ref.id, term=self.term)
             self._unrecorded.pop(ref.metadata, None)
 
-    def unsettled(self) -> tuple[Committable, ...]:
+    def uncommitted_output(self) -> tuple[Committable, ...]:
         """All output that may still be committed, or committed again: what the ledger holds, and what checkpoints carry
         that a later start may begin from or must settle, unless this owner has recorded them COMMITTED."""
         carried = [
@@ -326,11 +328,11 @@ class CompletedCheckpointStore:
         2. `Cleaner.clean` deletes what was dropped.
         """
         before = self.entry
-        owes = bool(self.due())
-        if owes and outcome is RunOutcome.FINISHED:
+        has_uncommitted = bool(self.due())
+        if has_uncommitted and outcome is RunOutcome.FINISHED:
             # A finished job is not restarted, so its output would never be published. A suspended one is restarted.
             outcome = RunOutcome.SUSPENDED
-        yield from self._append(entries.end(before, self._sign(), outcome, keep or owes))
+        yield from self._append(entries.end(before, self._sign(), outcome, keep or has_uncommitted))
         self._drop(before.retained)
         reach("end.1-entry", term=self.term)
 
@@ -348,7 +350,7 @@ class CompletedCheckpointStore:
         if not isinstance(result, Won):
             raise ClaimLost(self.term, result)
         self.entry = entry
-        self._owing = [carried for carried in self._owing if carried.is_in(self.ledger)]
+        self._uncommitted = [carried for carried in self._uncommitted if carried.is_in(self.ledger)]
 
     def _drop(self, before: Iterable[CheckpointRef]) -> None:
         """An entry is won that no longer retains all of `before`: drop those checkpoints, and the staged rows of checkpoints
@@ -376,16 +378,16 @@ def divided_output(store: CompletedCheckpointStore, checkpoint_id: int, epoch: E
 
 
 def _write_objects(draft: Draft, term: Term) -> Steps[None]:
-    """Step 0 of `publish`."""
+    """Step 0 of `append_checkpoint`."""
     for name, data in draft.objects.items():
         try:
             yield Put(name, data)
         except StorageError as error:
-            raise NotPublished(f"Checkpoint {draft.id} could not write {name}: {error}") from error
+            raise CheckpointNotCompleted(f"Checkpoint {draft.id} could not write {name}: {error}") from error
         reach("publish.0-output", id=draft.id, term=term)
 
 
-def _published_before(
+def _committed_before(
     owed: Iterable[CheckpointRef], contents: Mapping[str, CheckpointContents]
 ) -> Callable[[Committable], bool]:
     """Whether an owed checkpoint of the same lineage, not older than the output, no longer carries it: then it is published.
@@ -400,8 +402,8 @@ def _published_before(
     for ref in owed:
         newest[ref.lineage] = max(ref.epoch, newest.get(ref.lineage, ref.epoch))
 
-    def is_published(waiting: Committable) -> bool:
+    def is_committed(waiting: Committable) -> bool:
         last = newest.get(waiting.lineage)
         return last is not None and waiting.epoch <= last and (channel(waiting), waiting.epoch) not in carried
 
-    return is_published
+    return is_committed

@@ -53,7 +53,7 @@ class Announcements:
         """The checkpoint that was announced to an epoch last."""
         self._offered: Mapping[TaskId, Materialized] = {}
         """The versions that its tasks may start from."""
-        self._unsettled = 0
+        self._unresolved = 0
         """The same, until the loop has seen the end of that epoch."""
         self._running = False
         self._unseen = 0
@@ -71,7 +71,7 @@ class Announcements:
             if taken is None or taken.id <= self._taken or (empty and not taken.to_empty):
                 return None
             self._next = None
-            self._taken = self._unsettled = taken.id
+            self._taken = self._unresolved = taken.id
             self._offered = taken.materialized
             return taken
 
@@ -87,9 +87,9 @@ class Announcements:
         return self._decided
 
     @property
-    def unsettled(self) -> int:
+    def unresolved(self) -> int:
         """The checkpoint that was announced last, or 0 if the loop knows what became of it."""
-        return self._unsettled
+        return self._unresolved
 
     # -- called by the thread of the loop ----------------------------------------------------------------------------
 
@@ -117,11 +117,11 @@ class Announcements:
         with self._lock:
             self._unseen -= 1
 
-    def settle(self, id: int | None) -> None:
+    def resolve(self, id: int | None) -> None:
         """The loop knows what became of an announcement."""
         with self._lock:
-            if id == self._unsettled:
-                self._unsettled = 0
+            if id == self._unresolved:
+                self._unresolved = 0
 
     def abandon_epoch(self) -> None:
         """The job goes back to a checkpoint: the epoch that was running will not end."""

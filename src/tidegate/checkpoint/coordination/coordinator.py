@@ -16,8 +16,16 @@ from typing import TypeAlias
 from tidegate.checkpoint.coordination.announcements import Ahead
 from tidegate.checkpoint.coordination.failure import CheckpointFailureReason, ToleranceTracker, exceeded
 from tidegate.checkpoint.coordination.pending import PendingCheckpoint, Stage
-from tidegate.checkpoint.coordination.requests import TOO_MANY, Load, Request, RequestKind, RequestQueue, RunNow, Wait
-from tidegate.checkpoint.coordination.statistics import CheckpointStatistics
+from tidegate.checkpoint.coordination.requests import (
+    TOO_MANY,
+    CheckpointRequest,
+    Load,
+    RequestKind,
+    RequestQueue,
+    RunNow,
+    Wait,
+)
+from tidegate.checkpoint.coordination.statistics import CheckpointStatsTracker
 from tidegate.checkpoint.coordination.timing import Timing
 from tidegate.checkpoint.files.shared import InFlight
 from tidegate.checkpoint.files.task_part import UploadAck
@@ -36,14 +44,14 @@ class StartUpload:
 
     id: int
     epoch: EpochId
-    request: Request
+    request: CheckpointRequest
     base: str | None
     """Metadata name of the only checkpoint whose handles may be reused."""
 
 
 @dataclass(frozen=True, slots=True)
-class Publish:
-    """All tasks have acknowledged. The driver responds with `published` or `publish_failed`."""
+class CompleteCheckpoint:
+    """All tasks have acknowledged. The driver responds with `on_completed` or `on_completion_failed`."""
 
     pending: PendingCheckpoint
 
@@ -53,7 +61,7 @@ class NotifyComplete:
     """Answer the request: the checkpoint is in the log. Listeners learn of it from the statistics."""
 
     ref: CheckpointRef
-    request: Request
+    request: CheckpointRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +70,7 @@ class NotifyAborted:
 
     id: int | None
     """None if it was rejected before it started."""
-    request: Request
+    request: CheckpointRequest
     reason: CheckpointFailureReason
     message: str = ""
     """What happened, if the reason alone does not say."""
@@ -95,7 +103,7 @@ class WakeAt:
     at_ms: MonotonicMs
 
 
-Action: TypeAlias = StartUpload | Publish | NotifyComplete | NotifyAborted | DiscardFiles | FailJob | WakeAt
+Action: TypeAlias = StartUpload | CompleteCheckpoint | NotifyComplete | NotifyAborted | DiscardFiles | FailJob | WakeAt
 
 
 class Coordinator:
@@ -104,7 +112,7 @@ class Coordinator:
     def __init__(
         self, timing: Timing, tasks: Iterable[TaskId], last_id: int = 0, base: CheckpointRef | None = None
     ) -> None:
-        self.statistics = CheckpointStatistics()
+        self.statistics = CheckpointStatsTracker()
         self._timing = timing
         self._tasks = frozenset(tasks)
         self._queue = RequestQueue()
@@ -149,7 +157,7 @@ class Coordinator:
         self._reserved[id] = base
         return id
 
-    def release(self, id: int) -> None:
+    def return_id(self, id: int) -> None:
         self._reserved.pop(id, None)
 
     def start(self, now: Instant, first_delay_ms: int) -> list[Action]:
@@ -201,7 +209,7 @@ class Coordinator:
         self._next_id = max(self._next_id, announced + 1)
         return actions
 
-    def request(self, request: Request, now: Instant) -> list[Action]:
+    def request(self, request: CheckpointRequest, now: Instant) -> list[Action]:
         """Request a checkpoint. The outcome is a `NotifyComplete` or `NotifyAborted` with this request."""
         if self._closed:
             return [NotifyAborted(None, request, Reason.CHECKPOINT_COORDINATOR_SHUTDOWN)]
@@ -213,7 +221,7 @@ class Coordinator:
         """Time has passed: expire and trigger what is due."""
         actions: list[Action] = []
         for pending in list(self._pending.values()):
-            if pending.stage is not Stage.PUBLISHING and now.monotonic_ms >= pending.deadline_ms:
+            if pending.stage is not Stage.COMPLETING and now.monotonic_ms >= pending.deadline_ms:
                 actions += self._fail(pending, Reason.CHECKPOINT_EXPIRED, now)
         return actions + self._go_on(now)
 
@@ -231,30 +239,32 @@ class Coordinator:
             return []
         if _must_be_held(pending, self._base):
             pending.stage = Stage.HELD
-            self._queue.add(Request(kind=RequestKind.MANUAL, at_ms=now.monotonic_ms, forced=True))
+            self._queue.add(CheckpointRequest(kind=RequestKind.MANUAL, at_ms=now.monotonic_ms, forced=True))
             return self._go_on(now)
-        return self._publish(pending)
+        return self._complete(pending)
 
-    def _publish(self, pending: PendingCheckpoint) -> list[Action]:
+    def _complete(self, pending: PendingCheckpoint) -> list[Action]:
         """Ids enter the log in order: while a newer checkpoint is being published, an older one waits for the outcome."""
         if not pending.request.kind.is_savepoint and any(
-            other.id > pending.id and other.stage is Stage.PUBLISHING and not other.request.kind.is_savepoint
+            other.id > pending.id and other.stage is Stage.COMPLETING and not other.request.kind.is_savepoint
             for other in self._pending.values()
         ):
             return []
-        pending.stage = Stage.PUBLISHING
-        return [Publish(pending)]
+        pending.stage = Stage.COMPLETING
+        return [CompleteCheckpoint(pending)]
 
     def decline(
         self, checkpoint_id: int, reason: CheckpointFailureReason, now: Instant, message: str = ""
     ) -> list[Action]:
         """A task cannot do its part."""
         pending = self._pending.get(checkpoint_id)
-        if pending is None or pending.stage is Stage.PUBLISHING:
+        if pending is None or pending.stage is Stage.COMPLETING:
             return []
         return self._fail(pending, reason, now, message) + self._go_on(now)
 
-    def published(self, checkpoint_id: int, ref: CheckpointRef, dropped: Iterable[int], now: Instant) -> list[Action]:
+    def on_completed(
+        self, checkpoint_id: int, ref: CheckpointRef, dropped: Iterable[int], now: Instant
+    ) -> list[Action]:
         """The checkpoint is in the log (for a savepoint: its metadata is written). Older pending ones are subsumed."""
         done = self._pending.pop(checkpoint_id)
         self.statistics.completed(done, now, ref.metadata)
@@ -272,15 +282,15 @@ class Coordinator:
                 if older.id < checkpoint_id and not older.request.kind.is_savepoint:
                     actions += self._fail(older, Reason.CHECKPOINT_SUBSUMED, now)
                 elif older.stage is Stage.HELD and older.epoch <= ref.epoch:
-                    older.stage = Stage.PUBLISHING
-                    actions.append(Publish(older))
+                    older.stage = Stage.COMPLETING
+                    actions.append(CompleteCheckpoint(older))
         return actions + self._go_on(now)
 
-    def publish_failed(self, checkpoint_id: int, now: Instant, message: str = "") -> list[Action]:
+    def on_completion_failed(self, checkpoint_id: int, now: Instant, message: str = "") -> list[Action]:
         """Its metadata or entry certainly does not exist. A caller that cannot be certain must stop the driver instead."""
         failed = self._fail(self._pending[checkpoint_id], Reason.FINALIZE_CHECKPOINT_FAILURE, now, message)
         for older in [p for p in self._pending.values() if p.stage is Stage.UPLOADING and p.is_complete]:
-            failed += self._publish(older)
+            failed += self._complete(older)
         return failed + self._go_on(now)
 
     def cleaned(self, checkpoints: int, now: Instant) -> list[Action]:
@@ -316,9 +326,9 @@ class Coordinator:
         """Trigger what can be triggered, and return when to check again."""
         ahead = _looked(self._seen)
         if self._timing.next_period(now):
-            self._queue.add(Request(kind=RequestKind.PERIODIC, at_ms=now.monotonic_ms))
+            self._queue.add(CheckpointRequest(kind=RequestKind.PERIODIC, at_ms=now.monotonic_ms))
         actions: list[Action] = []
-        wakes = [p.deadline_ms for p in self._pending.values() if p.stage is not Stage.PUBLISHING]
+        wakes = [p.deadline_ms for p in self._pending.values() if p.stage is not Stage.COMPLETING]
         while self._finished is not None and not _is_ending(self._pending):
             load = Load(_under_way(self._pending), self._cleaning, self._timing.pause_ends_ms)
             max_concurrent = self._timing.cadence.max_concurrent
@@ -367,7 +377,7 @@ class Coordinator:
         self.statistics.triggered(pending)
         return StartUpload(id, pending.epoch, run.request, base)
 
-    def _id_for(self, request: Request) -> int:
+    def _id_for(self, request: CheckpointRequest) -> int:
         """Return the next id, unless tasks have begun to store something under it that is not what the request wants."""
         id, begun = self._next_id, self._begun
         suits = begun == id and not request.kind.is_savepoint and request.full is None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
-from tidegate.checkpoint.coordination.requests import Request
+from tidegate.checkpoint.coordination.requests import CheckpointRequest
 from tidegate.checkpoint.files.task_part import UploadAck
 from tidegate.core.clock import Instant, MonotonicMs
 from tidegate.core.ids import EpochId, TaskId
@@ -17,7 +17,7 @@ class Stage(Enum):
     UPLOADING = auto()
     HELD = auto()
     """A savepoint with all files uploaded, waiting for a checkpoint of its epoch or a later one."""
-    PUBLISHING = auto()
+    COMPLETING = auto()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class PendingCheckpoint:
 
     id: int
     epoch: EpochId
-    request: Request
+    request: CheckpointRequest
     triggered: Instant
     deadline_ms: MonotonicMs
     tasks: frozenset[TaskId]

@@ -26,7 +26,7 @@ class RequestKind(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class CheckpointRequest:
     """A request for a checkpoint.
 
     `token` identifies the requester; `target` is the directory of a savepoint, `format` its format. `full` says whether
@@ -71,7 +71,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class RunNow:
-    request: Request
+    request: CheckpointRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +86,9 @@ class RequestQueue:
     """At most 1000 requests. A second periodic request is equivalent to the first, so only one is kept."""
 
     limit: int = MAX_QUEUED
-    _waiting: list[Request] = field(default_factory=list)
+    _waiting: list[CheckpointRequest] = field(default_factory=list)
 
-    def add(self, request: Request) -> Request | None:
+    def add(self, request: CheckpointRequest) -> CheckpointRequest | None:
         """Queue a request. Return the request that was dropped with `TOO_MANY_CHECKPOINT_REQUESTS`, which may be this one."""
         if request.kind is RequestKind.PERIODIC and self.has_periodic:
             return None
@@ -110,7 +110,7 @@ class RequestQueue:
             self._waiting.remove(choice.request)
         return choice
 
-    def remove(self, unwanted: Callable[[Request], bool]) -> tuple[Request, ...]:
+    def remove(self, unwanted: Callable[[CheckpointRequest], bool]) -> tuple[CheckpointRequest, ...]:
         """Remove and return all that match."""
         out = tuple(r for r in self._waiting if unwanted(r))
         self._waiting = [r for r in self._waiting if not unwanted(r)]
@@ -120,7 +120,7 @@ class RequestQueue:
         return len(self._waiting)
 
 
-def choose(first: Request | None, load: Load, max_concurrent: int, now_ms: MonotonicMs) -> RunNow | Wait:
+def choose(first: CheckpointRequest | None, load: Load, max_concurrent: int, now_ms: MonotonicMs) -> RunNow | Wait:
     """Apply the rules to the first request of the queue; the others are not considered.
 
     - Nothing starts while more than max-concurrent dropped checkpoints are still being deleted.

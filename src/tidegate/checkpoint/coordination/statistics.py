@@ -9,12 +9,12 @@ from enum import StrEnum
 
 from tidegate.checkpoint.coordination.failure import CheckpointFailureReason
 from tidegate.checkpoint.coordination.pending import PendingCheckpoint
-from tidegate.checkpoint.coordination.requests import Request, RequestKind
+from tidegate.checkpoint.coordination.requests import CheckpointRequest, RequestKind
 from tidegate.checkpoint.files.task_part import UploadAck
 from tidegate.checkpoint.output.sink_commits import SinkCommits
 from tidegate.core.clock import Instant
 from tidegate.core.ids import EpochId, TaskId
-from tidegate.core.storage_cost import NO_REQUESTS, RequestCounts, StoragePrices, request_cost
+from tidegate.core.storage_cost import NO_CALLS, StorageCalls, StoragePrices, calls_cost
 from tidegate.storage.routed import name_below
 
 HISTORY = 10
@@ -83,7 +83,7 @@ class CheckpointStats:
     savepoint_format: str | None = None
     checkpoint_type: str = "Checkpoint"
     """In Flink's words: `Checkpoint`, `Full Checkpoint`, `Savepoint` or `Terminate Savepoint`."""
-    requests: RequestCounts = NO_REQUESTS
+    requests: StorageCalls = NO_CALLS
     """To storage, by the tasks that have acknowledged and, when it has ended, by the driver."""
     cost_dollars: float | None = None
     """Estimated cost of these requests. None: storage is a directory."""
@@ -117,7 +117,7 @@ class Restored:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
+class Percentiles:
     """Summary of one metric over the last completed checkpoints."""
 
     min: int
@@ -130,7 +130,7 @@ class Spread:
     p999: float
 
     @staticmethod
-    def of(values: Iterable[int]) -> Spread | None:
+    def of(values: Iterable[int]) -> Percentiles | None:
         ordered = sorted(values)
         if not ordered:
             return None
@@ -141,7 +141,7 @@ class Spread:
             high = min(low + 1, last)
             return ordered[low] + (ordered[high] - ordered[low]) * (quantile * last - low)
 
-        return Spread(
+        return Percentiles(
             min=ordered[0],
             max=ordered[-1],
             avg=sum(ordered) // len(ordered),
@@ -154,7 +154,7 @@ class Spread:
 
 
 @dataclass(slots=True)
-class Counts:
+class CheckpointCounts:
     restored: int = 0
     total: int = 0
     in_progress: int = 0
@@ -163,15 +163,15 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StatisticsReport:
+class CheckpointStatsSnapshot:
     """The statistics at one moment. Can be stored, and read when the driver is gone."""
 
-    counts: Counts
+    counts: CheckpointCounts
     latest_completed: CheckpointStats | None
     latest_savepoint: CheckpointStats | None
     latest_failed: CheckpointStats | None
     latest_restored: Restored | None
-    summary: dict[str, Spread | None]
+    summary: dict[str, Percentiles | None]
     """Under Flink's names."""
     in_progress: tuple[CheckpointStats, ...]
     history: tuple[CheckpointStats, ...]
@@ -182,12 +182,12 @@ class StatisticsReport:
 
 
 @dataclass(slots=True, kw_only=True)
-class CheckpointStatistics:
+class CheckpointStatsTracker:
     """Updated by the coordinator."""
 
     directory: str = ""
     """The checkpoint directory, which names of checkpoints are relative to."""
-    counts: Counts = field(default_factory=Counts)
+    counts: CheckpointCounts = field(default_factory=CheckpointCounts)
     latest_completed: CheckpointStats | None = None
     latest_savepoint: CheckpointStats | None = None
     latest_failed: CheckpointStats | None = None
@@ -251,24 +251,24 @@ class CheckpointStatistics:
         kept = [replace(s, discarded=True) if s.id in gone else s for s in self._history]
         self._history = deque(kept, maxlen=REMEMBERED)
 
-    def charge(self, checkpoint_id: int, requests: RequestCounts) -> None:
+    def record_calls(self, checkpoint_id: int, requests: StorageCalls) -> None:
         """The driver has made these requests for a checkpoint that has ended."""
 
-        def charged(stats: CheckpointStats) -> CheckpointStats:
+        def with_calls(stats: CheckpointStats) -> CheckpointStats:
             if stats.id != checkpoint_id:
                 return stats
             return self._priced(replace(stats, requests=stats.requests + requests))
 
-        self._history = deque((charged(each) for each in self._history), maxlen=REMEMBERED)
-        self.latest_completed = self.latest_completed and charged(self.latest_completed)
-        self.latest_savepoint = self.latest_savepoint and charged(self.latest_savepoint)
-        self.latest_failed = self.latest_failed and charged(self.latest_failed)
+        self._history = deque((with_calls(each) for each in self._history), maxlen=REMEMBERED)
+        self.latest_completed = self.latest_completed and with_calls(self.latest_completed)
+        self.latest_savepoint = self.latest_savepoint and with_calls(self.latest_savepoint)
+        self.latest_failed = self.latest_failed and with_calls(self.latest_failed)
 
     def _described(self, pending: PendingCheckpoint, status: CheckpointStatus, now: Instant) -> CheckpointStats:
         return self._priced(describe(pending, status, now))
 
     def _priced(self, stats: CheckpointStats) -> CheckpointStats:
-        return stats if self.prices is None else replace(stats, cost_dollars=request_cost(stats.requests, self.prices))
+        return stats if self.prices is None else replace(stats, cost_dollars=calls_cost(stats.requests, self.prices))
 
     def history(self) -> tuple[CheckpointStats, ...]:
         """Return the checkpoints that have ended, newest first."""
@@ -279,9 +279,9 @@ class CheckpointStatistics:
         pending = sorted(self._under_way.copy().values(), key=lambda one: -one.id)
         return tuple(self._described(one, CheckpointStatus.IN_PROGRESS, now) for one in pending)
 
-    def report(self, now: Instant) -> StatisticsReport:
+    def report(self, now: Instant) -> CheckpointStatsSnapshot:
         """Return everything, as it is now. Can be called from any thread."""
-        return StatisticsReport(
+        return CheckpointStatsSnapshot(
             counts=replace(self.counts),
             latest_completed=self.latest_completed,
             latest_savepoint=self.latest_savepoint,
@@ -292,11 +292,11 @@ class CheckpointStatistics:
             history=self.history(),
         )
 
-    def summary(self) -> dict[str, Spread | None]:
+    def summary(self) -> dict[str, Percentiles | None]:
         """Return the summaries under Flink's names."""
         columns = list(zip(*self._finished.copy())) or [(), (), ()]
         names = ("checkpointed_size", "state_size", "end_to_end_duration")
-        return {name: Spread.of(values) for name, values in zip(names, columns)}
+        return {name: Percentiles.of(values) for name, values in zip(names, columns)}
 
 
 def describe(pending: PendingCheckpoint, status: CheckpointStatus, now: Instant) -> CheckpointStats:
@@ -317,12 +317,12 @@ def describe(pending: PendingCheckpoint, status: CheckpointStatus, now: Instant)
         checkpointed_size_bytes=sum(a.checkpointed_size_bytes for a in acks),
         end_to_end_ms=now.since(pending.triggered),
         tasks=tuple(_task(ack, pending) for ack in acks),
-        requests=RequestCounts.sum(ack.requests for ack in acks),
+        requests=StorageCalls.sum(ack.requests for ack in acks),
         waiting=tuple(sorted(pending.tasks - {ack.task for ack in acks})),
     )
 
 
-def _type(request: Request) -> str:
+def _type(request: CheckpointRequest) -> str:
     match request.kind:
         case RequestKind.TERMINAL_SAVEPOINT:
             return "Terminate Savepoint"

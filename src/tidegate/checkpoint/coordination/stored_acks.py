@@ -67,7 +67,7 @@ class StoredAcks:
         kept = set(checkpoints)
         self._watched = {id: watch for id, watch in self._watched.items() if id in kept}
 
-    def settled(self, lowest_id: int) -> Steps[tuple[str, ...]]:
+    def below(self, lowest_id: int) -> Steps[tuple[str, ...]]:
         """Return the stored acknowledgements of all checkpoints below an id. Some arrive when nobody looks for them any more.
         Raises `StorageError`."""
         found: list[str] = []

@@ -78,11 +78,11 @@ class ListRegistry:
                 self._pinned.discard(id)
                 change = None if changes is None else changes.get(id.task)
                 self._tasks.setdefault(id.task, _TaskLists()).add(each, change)
-        self._release(before)
+        self._unreference(before)
 
     def drop(self, checkpoint: str) -> None:
         """Forget a checkpoint. Lists that no other one references are `dropped` until they are removed."""
-        self._release(self._checkpoints.pop(checkpoint, ()))
+        self._unreference(self._checkpoints.pop(checkpoint, ()))
 
     def dropped(self) -> tuple[ListId, ...]:
         return tuple(self._dropped)
@@ -141,7 +141,7 @@ class ListRegistry:
         if lists is not None and not lists.compared and lists.known.keys() <= names.keys():
             lists.compare(names)
 
-    def _release(self, lists: Iterable[HeldList]) -> None:
+    def _unreference(self, lists: Iterable[HeldList]) -> None:
         for each in lists:
             self._counts[each.id] -= 1
             if not self._counts[each.id]:

@@ -51,7 +51,7 @@ class SharedRegistry:
         before = self._files.get(checkpoint, frozenset())
         self._files[checkpoint] = held
         self._counts.update(held - before)
-        self._dropped |= self._release(before - held)
+        self._dropped |= self._unreference(before - held)
 
     def drop(self, checkpoint: str, exclusive: Iterable[str] = ()) -> frozenset[str]:
         """Forget a checkpoint. Return the files that nothing references any more, except those of tasks.
@@ -59,7 +59,7 @@ class SharedRegistry:
         `exclusive` are files of this checkpoint that are not counted, such as its metadata.
         """
         self.lists.drop(checkpoint)
-        unreferenced = self._release(self._files.pop(checkpoint, frozenset())).union(exclusive)
+        unreferenced = self._unreference(self._files.pop(checkpoint, frozenset())).union(exclusive)
         self._dropped |= unreferenced
         return unreferenced
 
@@ -85,7 +85,7 @@ class SharedRegistry:
         """Every referenced file and how many checkpoints need it."""
         return dict(self._counts)
 
-    def _release(self, files: Iterable[str]) -> frozenset[str]:
+    def _unreference(self, files: Iterable[str]) -> frozenset[str]:
         free = set()
         for path in files:
             self._counts[path] -= 1
@@ -118,7 +118,7 @@ class Boundary:
     epoch: EpochId | None
     """Epoch of the newest checkpoint of this term: staged rows up to it are carried by that checkpoint, or orphans."""
 
-    def settled(self, layout: JobLayout, path: str) -> bool:
+    def has_passed(self, layout: JobLayout, path: str) -> bool:
         """Whether a file that nothing references now can never be referenced."""
         file = layout.parse(path)
         if file is None:
@@ -138,4 +138,4 @@ def orphans(layout: JobLayout, listed: Iterable[str], boundary: Boundary, needed
     `needed` is everything that retained checkpoints, pins and pending ones reference.
     """
     keep = frozenset(needed)
-    return tuple(path for path in listed if path not in keep and boundary.settled(layout, path))
+    return tuple(path for path in listed if path not in keep and boundary.has_passed(layout, path))

@@ -15,7 +15,7 @@ import msgspec
 
 from tidegate.checkpoint.metadata import AnyFileList, ElementCount, FileList, InlineFile, StoredFileList, TaskState
 from tidegate.core.ids import Slot, TaskId
-from tidegate.core.storage_cost import NO_REQUESTS, RequestCounts
+from tidegate.core.storage_cost import NO_CALLS, StorageCalls
 from tidegate.state.version import VersionId
 
 
@@ -88,7 +88,7 @@ class UploadAck:
     checkpointed_size_bytes: int = 0
     sync_ms: int = 0
     async_ms: int = 0
-    requests: RequestCounts = NO_REQUESTS
+    requests: StorageCalls = NO_CALLS
     """To storage, for this upload."""
 
 
@@ -100,7 +100,7 @@ class TaskPart:
     change: ListChange
     async_ms: int
     """How long the upload took, besides the epochs."""
-    requests: RequestCounts = NO_REQUESTS
+    requests: StorageCalls = NO_CALLS
     """What the process that finished the upload has sent to storage for it."""
 
     def acknowledges(self, checkpoint_id: int) -> UploadAck:
@@ -126,7 +126,7 @@ NO_CHANGE = ListChange(None, (), ())
 
 
 def encode_part(
-    state: TaskState, change: ListChange = NO_CHANGE, async_ms: int = 0, requests: RequestCounts = NO_REQUESTS
+    state: TaskState, change: ListChange = NO_CHANGE, async_ms: int = 0, requests: StorageCalls = NO_CALLS
 ) -> bytes:
     """`change.new` are the names that were stored for this checkpoint, `async_ms` is how long that took, and `requests` what it
     needed."""
@@ -195,10 +195,10 @@ def read_part(data: bytes) -> TaskPart:
 def read_stored_part(data: bytes) -> TaskPart:
     """Read an acknowledgement that a task has stored, which is one more request."""
     part = read_part(data)
-    return replace(part, requests=part.requests + RequestCounts(writes=1, written_bytes=len(data)))
+    return replace(part, requests=part.requests + StorageCalls(writes=1, written_bytes=len(data)))
 
 
-def _packed(requests: RequestCounts) -> tuple[int, ...]:
+def _packed(requests: StorageCalls) -> tuple[int, ...]:
     if not requests:
         return ()
     values = [
@@ -209,9 +209,9 @@ def _packed(requests: RequestCounts) -> tuple[int, ...]:
     return tuple(values)
 
 
-def _unpacked(values: tuple[int, ...]) -> RequestCounts:
+def _unpacked(values: tuple[int, ...]) -> StorageCalls:
     writes, written_bytes, reads, read_bytes, lists, deletes = (*values, 0, 0, 0, 0, 0, 0)[:6]
-    return RequestCounts(
+    return StorageCalls(
         writes=writes, written_bytes=written_bytes, reads=reads, read_bytes=read_bytes, lists=lists, deletes=deletes
     )
 

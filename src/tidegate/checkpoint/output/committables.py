@@ -17,7 +17,7 @@ from tidegate.checkpoint.files.contents import CheckpointContents
 from tidegate.checkpoint.job_log.entry import CheckpointRef
 from tidegate.checkpoint.layout import JobLayout, committed_record
 from tidegate.checkpoint.metadata import CommittedMark
-from tidegate.checkpoint.output.release_plan import Publication
+from tidegate.checkpoint.output.release_plan import CommitBatch
 from tidegate.checkpoint.output.sink_output import OutputUpTo, SinkOutput
 from tidegate.connectors.sink import Committable
 from tidegate.core.faults import reach
@@ -142,15 +142,15 @@ class Carried:
         return bool(self._rest)
 
 
-def commit(publication: Publication) -> Steps[None]:
+def commit(batch: CommitBatch) -> Steps[None]:
     """Publish the output of one sink. Raises `CommitFailed`; a retry skips, by marker, what the target has accepted.
 
     1. If the target could not be asked when the job started, compare its markers with the job's history. Changes nothing.
     2. Pass everything to the target, which publishes it in the order of epochs. A crash before the result leaves some
        of it published and nothing recorded; the repeat finds the markers.
     """
-    yield Commit(publication.committables, publication.compare_with)
-    reach("release.1-commit", sink=publication.sink)
+    yield Commit(batch.committables, batch.compare_with)
+    reach("release.1-commit", sink=batch.sink)
 
 
 def record_path(layout: JobLayout, ref: CheckpointRef) -> str:

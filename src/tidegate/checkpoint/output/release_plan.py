@@ -29,7 +29,7 @@ _MOST_IN_ORDER = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Publication:
+class CommitBatch:
     """Output of one sink to be published now, in this order."""
 
     sink: Uid
@@ -43,12 +43,12 @@ class Publication:
         return self.committables[-1].epoch
 
 
-def publications(committables: Iterable[Committable]) -> list[Publication]:
+def commit_batches(committables: Iterable[Committable]) -> list[CommitBatch]:
     """Return all output of each sink, ordered by (epoch, slot)."""
     by_sink: dict[Uid, list[Committable]] = {}
     for committable in sorted(committables, key=lambda c: (c.epoch, c.slot)):
         by_sink.setdefault(committable.sink, []).append(committable)
-    return [Publication(sink, tuple(waiting)) for sink, waiting in sorted(by_sink.items())]
+    return [CommitBatch(sink, tuple(waiting)) for sink, waiting in sorted(by_sink.items())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +77,18 @@ class ReleaseSchedule:
         self._not_before_ms: dict[Uid, MonotonicMs] = {}
         self._refused: set[Uid] = set()
 
-    def begin(self, due: OutputUpTo, now: Instant, in_tasks: Container[Uid] = frozenset()) -> list[Publication]:
+    def begin(self, due: OutputUpTo, now: Instant, in_tasks: Container[Uid] = frozenset()) -> list[CommitBatch]:
         """Return what to publish now to sinks that tasks do not publish to. Follow up each publication with `succeeded`
         or `failed`."""
         ready = [
-            Publication(sink, due.of(sink))
+            CommitBatch(sink, due.of(sink))
             for sink in due.waiting_sinks()
             if sink not in in_tasks and sink not in self._busy and self._may_begin(sink, now)
         ]
-        self._busy |= {publication.sink for publication in ready}
+        self._busy |= {batch.sink for batch in ready}
         return ready
 
-    def for_tasks(self, due: OutputUpTo, now: Instant, stable: Mapping[Uid, bool]) -> list[Publication]:
+    def for_tasks(self, due: OutputUpTo, now: Instant, stable: Mapping[Uid, bool]) -> list[CommitBatch]:
         """Return what tasks should publish now to the sinks in `stable`. Each publication is for one task.
 
         If slots are stable: each slot of the first unfinished stage. Otherwise all slots together: one task publishes
@@ -97,14 +97,14 @@ class ReleaseSchedule:
         A request is repeated until its result is known, so it may be executed twice, and late. The next stage starts
         when nothing of this one is `due` any more.
         """
-        ready: list[Publication] = []
+        ready: list[CommitBatch] = []
         for sink in due.waiting_sinks():
             if sink not in stable or not self._may_begin(sink, now):
                 continue
             if stable[sink]:
-                ready += [Publication(sink, waiting) for waiting in due.stage(sink, _MOST_IN_ORDER)]
+                ready += [CommitBatch(sink, waiting) for waiting in due.stage(sink, _MOST_IN_ORDER)]
             else:
-                ready.append(Publication(sink, due.of(sink, _MOST_IN_ORDER)))
+                ready.append(CommitBatch(sink, due.of(sink, _MOST_IN_ORDER)))
         return ready
 
     def _may_begin(self, sink: Uid, now: Instant) -> bool:

@@ -24,11 +24,11 @@ class SinkCommits:
 
     def __init__(self) -> None:
         self.last: dict[Uid, SinkCommit] = {}
-        self.published: dict[Uid, EpochId] = {}
+        self.up_to: dict[Uid, EpochId] = {}
         """The epoch up to which all output of this run is published."""
 
     def committed(self, sink: Uid, duration_ms: int, parts: int, now_ms: int) -> None:
         self.last[sink] = SinkCommit(duration_ms, parts, now_ms)
 
-    def published_up_to(self, sinks: Iterable[Uid], epoch: EpochId) -> None:
-        self.published |= dict.fromkeys(sinks, epoch)
+    def committed_up_to(self, sinks: Iterable[Uid], epoch: EpochId) -> None:
+        self.up_to |= dict.fromkeys(sinks, epoch)

@@ -325,7 +325,7 @@ def _fetch(
         ordered = tuple(sorted(files, key=lambda file: (file.origin, file.name)))
         try:
             elements = tuple((each.state, each.count) for each in state.elements)
-            building.publish(
+            building.seal(
                 Manifest(
                     backend=plain_name(state.backend),
                     version=state.version,
@@ -411,7 +411,7 @@ class _Fetcher:
         try:
             manifest = self.backend.manifest(home, version)
             building.link(version_path(home, version), manifest.files)
-            building.publish(replace(manifest, base=None))
+            building.seal(replace(manifest, base=None))
             return True
         except (StateError, FileNotFoundError):
             return False  # Removed meanwhile, or damaged: storage has it.

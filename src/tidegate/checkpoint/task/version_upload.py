@@ -48,7 +48,7 @@ from tidegate.core.content_check import check_of, condemn, require_same
 from tidegate.core.errors import CorruptState
 from tidegate.core.faults import reach
 from tidegate.core.ids import AttemptId, Slot, TaskId, Term
-from tidegate.core.storage_cost import RequestCounts
+from tidegate.core.storage_cost import StorageCalls
 from tidegate.state.backends import WITH_CHANGELOG, plain_name
 from tidegate.state.changelog.chain import CHANGES_END, VersionChanges, changes_between, merge, verified
 from tidegate.state.disk.version_directory import version_path
@@ -196,7 +196,7 @@ class VersionUpload:
             started = time.monotonic()
             run = UploadRun(attempt, go_on, progress)
             state, change = self._list(*(self._store_changes(manifest, run) or self._store(manifest, run)), attempt)
-            requests = RequestCounts.of(self._storage.traffic.total())
+            requests = StorageCalls.of(self._storage.traffic.total())
             part = encode_part(state, change, round((time.monotonic() - started) * 1000), requests)
             replace_whole(self._folder / _PART, part)
             reach("upload.2-noted", of=self._task, checkpoint=self._order.checkpoint_id)

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from tidegate.checkpoint.coordination.timing import STORED_ACKS_MS
 from tidegate.control.capacity.constants import GB, MB, Constants
-from tidegate.core.storage_cost import NAMES_PER_REQUEST, RequestCounts, request_cost, storage_cost_per_day
+from tidegate.core.storage_cost import NAMES_PER_REQUEST, StorageCalls, calls_cost, storage_cost_per_day
 
 MOST_KEY_GROUPS = 32_768
 FEWEST_KEY_GROUPS = 128
@@ -124,7 +124,7 @@ class Capacity:
     upload_bytes_per_s_per_executor: float
     checkpoint_s: float
     first_checkpoint_s: float
-    requests: RequestCounts
+    requests: StorageCalls
     """From one checkpoint to the next, with those of staged output."""
     staged_bytes_per_s: float
     """Output that waits for its checkpoint."""
@@ -211,7 +211,7 @@ def capacity(work: Workload, constants: Constants | None = None) -> Capacity:
         (c.worker_memory + c.rocksdb_memory) * MB
         + work.touched(work.epoch_s) / slots * (c.changed_key_memory + work.state_bytes_per_key)
     )
-    cost = request_cost(requests, c.prices) if work.priced else 0.0
+    cost = calls_cost(requests, c.prices) if work.priced else 0.0
     stored = c.stored_factor * work.state_bytes + (work.retained - 1) * uploads.checkpoint_bytes
     result = Capacity(
         cores=size.cores,
@@ -328,7 +328,7 @@ def _staged(work: Workload, c: Constants, slots: int) -> _Staged:
     return _Staged((1 - share) * parts * chunks, share, share * waiting * 4 / 3)
 
 
-def _requests(work: Workload, c: Constants, slots: int, uploads: _Uploads, staged: _Staged) -> RequestCounts:
+def _requests(work: Workload, c: Constants, slots: int, uploads: _Uploads, staged: _Staged) -> StorageCalls:
     """Of one checkpoint, with its share of what is stored in the background and of staged output, which is written once, read
     once and deleted."""
     part = c.part_size * MB
@@ -337,7 +337,7 @@ def _requests(work: Workload, c: Constants, slots: int, uploads: _Uploads, stage
     lists = slots if work.state_bytes / slots / (c.file_size * MB) > _FILES_IN_METADATA and stored else 0
     acks = slots * work.levels if 1000 * work.epoch_s > STORED_ACKS_MS else 0
     driver = c.driver_requests
-    return RequestCounts(
+    return StorageCalls(
         writes=math.ceil(stored + lists + acks + staged.objects + min(driver, 2)),
         lists=math.ceil(max(0.0, driver - 2) + 2 * math.ceil(acks / NAMES_PER_REQUEST)),
         reads=math.ceil(acks + staged.objects),

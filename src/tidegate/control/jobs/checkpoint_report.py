@@ -10,11 +10,11 @@ import msgspec
 from tidegate.checkpoint.coordination.statistics import (
     HISTORY,
     CheckpointStats,
+    CheckpointStatsSnapshot,
     CheckpointStatus,
     LevelStats,
+    Percentiles,
     Restored,
-    Spread,
-    StatisticsReport,
 )
 from tidegate.control.jobs.checkpoint_advice import checkpoint_advice
 from tidegate.control.jobs.plan import vertex_id
@@ -49,7 +49,7 @@ _NO_TASKS = LevelStats(
 )
 
 
-def checkpointing_statistics(found: StatisticsReport, most: int = HISTORY) -> CheckpointingStatistics:
+def checkpointing_statistics(found: CheckpointStatsSnapshot, most: int = HISTORY) -> CheckpointingStatistics:
     """Flink's answer, with the last `most` checkpoints that have ended."""
     counts = found.counts
     return CheckpointingStatistics(
@@ -97,14 +97,14 @@ def statistics_with_subtasks(
         if vertex_id(task.level) == vertex
     ]
     summary = SubtaskSummary(
-        state_size=_summary(Spread.of(task.state_size_bytes for task in acknowledged)),
-        checkpointed_size=_summary(Spread.of(task.checkpointed_size_bytes for task in acknowledged)),
-        end_to_end_duration=_summary(Spread.of(task.end_to_end_ms for task in acknowledged)),
+        state_size=_summary(Percentiles.of(task.state_size_bytes for task in acknowledged)),
+        checkpointed_size=_summary(Percentiles.of(task.checkpointed_size_bytes for task in acknowledged)),
+        end_to_end_duration=_summary(Percentiles.of(task.end_to_end_ms for task in acknowledged)),
         checkpoint_duration=CheckpointDurationSummary(
-            _summary(Spread.of(task.sync_ms for task in acknowledged)),
-            _summary(Spread.of(task.async_ms for task in acknowledged)),
+            _summary(Percentiles.of(task.sync_ms for task in acknowledged)),
+            _summary(Percentiles.of(task.async_ms for task in acknowledged)),
         ),
-        start_delay=_summary(Spread.of(task.start_delay_ms for task in acknowledged)),
+        start_delay=_summary(Percentiles.of(task.start_delay_ms for task in acknowledged)),
     )
     return TaskCheckpointStatisticsWithSubtasks(
         **msgspec.structs.asdict(level), summary=summary, subtasks=sorted(subtasks, key=lambda one: one.index)
@@ -210,5 +210,5 @@ def _redacted(text: str | None) -> str | None:
     return None if text is None else redacted(text)
 
 
-def _summary(spread: Spread | None) -> StatsSummary:
+def _summary(spread: Percentiles | None) -> StatsSummary:
     return StatsSummary() if spread is None else msgspec.convert(spread, StatsSummary, from_attributes=True)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tidegate.checkpoint.coordination.statistics import StatisticsReport
+from tidegate.checkpoint.coordination.statistics import CheckpointStatsSnapshot
 from tidegate.checkpoint.metadata import SnapshotKind
 from tidegate.control.jobs.export import TooLargeToExport, export_state
 from tidegate.control.jobs.job_errors import NotFound, NotPossible
@@ -48,7 +48,7 @@ class JobSnapshots:
     """
 
     def __init__(
-        self, job: StoredJob, statistics: StatisticsReport | None, savepoint_dir: str | None, show_values: bool
+        self, job: StoredJob, statistics: CheckpointStatsSnapshot | None, savepoint_dir: str | None, show_values: bool
     ) -> None:
         self._job = job
         self._savepoint_dir = savepoint_dir

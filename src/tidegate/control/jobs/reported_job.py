@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import msgspec
 
-from tidegate.checkpoint.coordination.statistics import REMEMBERED, CheckpointStats, StatisticsReport
+from tidegate.checkpoint.coordination.statistics import REMEMBERED, CheckpointStats, CheckpointStatsSnapshot
 from tidegate.config.checkpoint_config import CheckpointConfig
 from tidegate.control.jobs.checkpoint_report import (
     checkpoint_statistics,
@@ -227,7 +227,7 @@ class ReportedJob(ABC):
         return JobSnapshots(job, report.checkpoints, savepoint_dir, self._show_values)
 
 
-def _statistics(report: RunReport) -> StatisticsReport:
+def _statistics(report: RunReport) -> CheckpointStatsSnapshot:
     if report.checkpoints is None:
         raise NotFound("Checkpointing was not enabled for this job.")
     return report.checkpoints

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from tidegate.checkpoint.coordination.statistics import Spread
+from tidegate.checkpoint.coordination.statistics import Percentiles
 from tidegate.control.jobs.job_errors import NotFound, NotPossible
 from tidegate.control.jobs.plan import Vertex, vertices
 from tidegate.control.messages.checkpoints import StatsSummary
@@ -76,7 +76,7 @@ class RescaleReport:
 
     def summary(self) -> JobRescalesSummary:
         def spread(*states: RescaleState) -> StatsSummary:
-            found = Spread.of(each.duration_ms for each in self._report.rescales if each.state in states)
+            found = Percentiles.of(each.duration_ms for each in self._report.rescales if each.state in states)
             return StatsSummary() if found is None else msgspec.convert(found, StatsSummary, from_attributes=True)
 
         return JobRescalesSummary(

@@ -8,7 +8,12 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from tidegate.checkpoint.coordination.statistics import CheckpointStats, CheckpointStatus, Counts, StatisticsReport
+from tidegate.checkpoint.coordination.statistics import (
+    CheckpointCounts,
+    CheckpointStats,
+    CheckpointStatsSnapshot,
+    CheckpointStatus,
+)
 from tidegate.checkpoint.effects import perform
 from tidegate.checkpoint.job_log.claim import Heartbeat, read_heartbeat
 from tidegate.checkpoint.job_log.entry import RunOutcome
@@ -172,8 +177,8 @@ def _without_record(job: StoredJob) -> RunReport:
         held_by=None,
         watermark_ms=None,
         failures=(),
-        checkpoints=StatisticsReport(
-            counts=Counts(total=len(history), completed=len(history)),
+        checkpoints=CheckpointStatsSnapshot(
+            counts=CheckpointCounts(total=len(history), completed=len(history)),
             latest_completed=history[0] if history else None,
             latest_savepoint=None,
             latest_failed=None,

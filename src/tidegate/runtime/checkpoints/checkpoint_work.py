@@ -9,7 +9,7 @@ from zlib import crc32
 from tidegate.checkpoint.coordination.announcements import Announced
 from tidegate.checkpoint.coordination.timing import upload_wait_ms
 from tidegate.checkpoint.job_log.entry import CheckpointRef
-from tidegate.checkpoint.output.release_plan import Publication
+from tidegate.checkpoint.output.release_plan import CommitBatch
 from tidegate.checkpoint.task.version_upload import EarlyUpload, Materialized, Stored, UploadOrder
 from tidegate.core.ids import Slot, TaskId, Term
 from tidegate.runtime.checkpoints.epoch_snapshot import EpochSnapshot, PendingUpload
@@ -35,7 +35,7 @@ class ChangelogPlan:
 def plan_checkpoint_work(  # noqa: PLR0913 a pure function of all it depends on
     job: JobDescription, term: Term, uploading: Sequence[PendingUpload], snapshots: Iterable[EpochSnapshot],
     kept: Mapping[TaskId, VersionId], stored: tuple[CheckpointRef | None, Mapping[TaskId, bytes]], inline_bytes: int,
-    empty: bool, publications: Sequence[Publication] = (), early: Announced | None = None, announced: int = 0,
+    empty: bool, publications: Sequence[CommitBatch] = (), early: Announced | None = None, announced: int = 0,
     changelog: ChangelogPlan | None = None,
 ) -> dict[int, CheckpointWork]:  # fmt: skip
     """Return the work by level. `snapshots` are those of which a checkpoint may still be taken, `kept` the versions of the
@@ -116,7 +116,7 @@ def plan_checkpoint_work(  # noqa: PLR0913 a pure function of all it depends on
 
 
 def _publishes(
-    job: JobDescription, level: int, publications: Sequence[Publication]
+    job: JobDescription, level: int, publications: Sequence[CommitBatch]
 ) -> tuple[tuple[CommitOrder, ...], ...]:
     """Return the orders for each slot. Output of slots that the job no longer has is distributed over the existing ones,
     and so are sinks for which one task publishes everything.

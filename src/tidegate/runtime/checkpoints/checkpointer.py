@@ -8,21 +8,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
-from tidegate.checkpoint.completed.completed_store import Draft, NotPublished, divided_output
+from tidegate.checkpoint.completed.completed_store import CheckpointNotCompleted, Draft, divided_output
 from tidegate.checkpoint.coordination.coordinator import (
     Action,
+    CompleteCheckpoint,
     Coordinator,
     DiscardFiles,
     FailJob,
     NotifyAborted,
     NotifyComplete,
-    Publish,
     StartUpload,
     WakeAt,
 )
 from tidegate.checkpoint.coordination.failure import CheckpointFailureReason
 from tidegate.checkpoint.coordination.pending import PendingCheckpoint
-from tidegate.checkpoint.coordination.requests import Request, RequestKind
+from tidegate.checkpoint.coordination.requests import CheckpointRequest, RequestKind
 from tidegate.checkpoint.coordination.statistics import Restored
 from tidegate.checkpoint.coordination.stored_acks import StoredAcks
 from tidegate.checkpoint.coordination.timing import Timing
@@ -46,7 +46,7 @@ from tidegate.runtime.checkpoints.materializer import Materializer
 from tidegate.runtime.checkpoints.metadata_builder import build_metadata
 from tidegate.runtime.checkpoints.output import OutputRelease
 from tidegate.runtime.checkpoints.owned_term import OwnedTerm, staged_by
-from tidegate.runtime.checkpoints.requests import CheckpointRequests
+from tidegate.runtime.checkpoints.storage_calls import CheckpointCalls
 from tidegate.runtime.checkpoints.term_effects import TermSteps
 from tidegate.runtime.checkpoints.uploads import PendingUploads
 from tidegate.runtime.epochs.job_description import JobDescription
@@ -72,7 +72,7 @@ class Checkpointer:
         timing: Timing,
         output: OutputRelease,
         answers: Answers,
-        requests: CheckpointRequests,
+        requests: CheckpointCalls,
         chance: Callable[[], float],
     ) -> None:
         self._ownership = ownership
@@ -127,7 +127,7 @@ class Checkpointer:
         self._uploads.latest = snapshot
         yield from self._act(self._informed().epoch_finished(snapshot.epoch, False, self._now()))
 
-    def request(self, request: Request) -> TermSteps[None]:
+    def request(self, request: CheckpointRequest) -> TermSteps[None]:
         yield from self._act(self._informed().request(request, self._now()))
 
     def tick(self) -> TermSteps[None]:
@@ -151,7 +151,7 @@ class Checkpointer:
         begun = snapshot.announced
         took_ms = report.duration_ms if snapshot.versions else None  # without state, a checkpoint needs no other epoch
         actions = self._informed().epoch_finished(snapshot.epoch, moved, now, begun, took_ms, drains)
-        self._announcements.settle(begun)
+        self._announcements.resolve(begun)
         self._materializer.on_epoch(now)
         used = any(isinstance(each, StartUpload) and each.id == begun for each in actions)
         if begun is not None and (report.tries > 1 or not used):
@@ -201,8 +201,8 @@ class Checkpointer:
             match action:
                 case StartUpload():
                     yield from self._start_upload(action)
-                case Publish(pending):
-                    yield from self._publish(pending)
+                case CompleteCheckpoint(pending):
+                    yield from self._complete_checkpoint(pending)
                 case NotifyComplete(ref, request):
                     yield from self._complete(ref, request)
                 case NotifyAborted():
@@ -216,7 +216,7 @@ class Checkpointer:
         self._acks.watch_only(pending.id for pending in self._coordinator.pending)
         yield from self._announcer.announce(self._now())
 
-    def _complete(self, ref: CheckpointRef, request: Request) -> TermSteps[None]:
+    def _complete(self, ref: CheckpointRef, request: CheckpointRequest) -> TermSteps[None]:
         if self._answers.waits_for_output(request.token):
             self._output.await_published(self._answers.take(request.token), ref.epoch, ref)
             yield from self._output.record()
@@ -224,7 +224,7 @@ class Checkpointer:
             self._answers.give(request.token, ref)
 
     def _aborted(self, aborted: NotifyAborted) -> None:
-        self._requests.charge(aborted.id)
+        self._requests.record_calls(aborted.id)
         self._uploads.forget(aborted.id)
         self._cleaning.expect_leftovers()
         if aborted.epoch is not None and aborted.request.kind is not RequestKind.SAVEPOINT:
@@ -290,7 +290,7 @@ class Checkpointer:
         ack = part.acknowledges(checkpoint_id)
         yield from self._act(self._informed().acknowledge(ack, self._now()))
 
-    def _publish(self, pending: PendingCheckpoint) -> TermSteps[None]:
+    def _complete_checkpoint(self, pending: PendingCheckpoint) -> TermSteps[None]:
         """Publish, start the release, complete the request, clean up: in this order, each with its own protocol."""
         upload = self._uploads.get(pending.id)
         if upload.folder is not None:
@@ -307,8 +307,8 @@ class Checkpointer:
         draft = _draft(pending, metadata, output, self._history.layout.metadata(pending.id))
         try:
             # Any other error leaves the outcome unknown, and ends the term.
-            ref = yield from self._store.publish(draft)
-        except NotPublished as error:
+            ref = yield from self._store.append_checkpoint(draft)
+        except CheckpointNotCompleted as error:
             yield from self._not_published(pending.id, error)
             return
         self._uploads.completed(ref, metadata, pending.slowest_upload_ms)
@@ -317,12 +317,12 @@ class Checkpointer:
         self._ownership.snapshot = metadata
         dropped = [old.id for old in before if old not in self._store.entry.retained]
         # Its output may be visible only from now on.
-        actions = self._informed().published(pending.id, ref, dropped, self._now())
+        actions = self._informed().on_completed(pending.id, ref, dropped, self._now())
         yield from self._output.release()
         yield from self._act(actions)
         yield from self._ownership.stand_alone()
         yield from self.clean()
-        self._requests.charge(pending.id)
+        self._requests.record_calls(pending.id)
         yield from self._output.sweep_targets(settled)
         yield from self._act(self._informed().cleaned(len(dropped), self._now()))
 
@@ -358,13 +358,13 @@ class Checkpointer:
         )
         contents = contents_of(path, metadata, staged_by)
         if pending.request.kind is RequestKind.TERMINAL_SAVEPOINT:
-            yield from self._store.publish_terminal(ref, contents)
+            yield from self._store.append_terminal_savepoint(ref, contents)
             self._uploads.notices.add(ref.epoch, complete=True)
             self._ownership.snapshot = metadata
         else:
             self._store.follow_savepoint(ref, contents)
-        actions = self._informed().published(pending.id, ref, (), self._now())
-        self._requests.charge(pending.id)
+        actions = self._informed().on_completed(pending.id, ref, (), self._now())
+        self._requests.record_calls(pending.id)
         yield from self._output.release()
         yield from self._act(actions)
         if self._store.entry.base == ref:
@@ -373,7 +373,7 @@ class Checkpointer:
 
     def _not_published(self, checkpoint_id: int, error: Exception) -> TermSteps[None]:
         self._uploads.forget(checkpoint_id)
-        yield from self._act(self._informed().publish_failed(checkpoint_id, self._now(), str(error)))
+        yield from self._act(self._informed().on_completion_failed(checkpoint_id, self._now(), str(error)))
 
     def _metadata(
         self, pending: PendingCheckpoint, upload: PendingUpload, output: OutputParts

@@ -73,7 +73,7 @@ class Committers:
                 self._commit(uid, committer, found)
                 now = SYSTEM_CLOCK.now()
                 self.done.committed(uid, now.since(started), len(found), now.wall_ms)
-                self.done.published_up_to([uid], max(request.epoch for request in found))
+                self.done.committed_up_to([uid], max(request.epoch for request in found))
                 if for_good and sweeps(committer):
                     last = max(found, key=lambda request: request.epoch)
                     try:

@@ -39,8 +39,8 @@ class TermEdge:
         match effect:
             case WakeAt(at_ms):
                 return self._thread.wake_at(at_ms)
-            case StartCommit(publication):
-                return self._sinks.publish(publication, self._post_result)
+            case StartCommit(batch):
+                return self._sinks.publish(batch, self._post_result)
             case StartSweep(settled):
                 return self._sinks.sweep(settled)
             case Uncounted(inner):

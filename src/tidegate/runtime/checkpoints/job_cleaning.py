@@ -60,7 +60,7 @@ class JobCleaning:
             self.expect_leftovers()
 
     def _delete_acks(self, in_flight: InFlight) -> Steps[None]:
-        if acks := (yield from self._acks.settled(in_flight.lowest_id)):
+        if acks := (yield from self._acks.below(in_flight.lowest_id)):
             yield Delete(acks)
 
     def _sweep(self, in_flight: InFlight) -> Steps[None]:

@@ -14,9 +14,9 @@ import uuid
 from concurrent.futures import Future
 from threading import Event
 
-from tidegate.checkpoint.coordination.requests import Request, RequestKind
+from tidegate.checkpoint.coordination.requests import CheckpointRequest, RequestKind
 from tidegate.checkpoint.coordination.savepoint_target import check_target
-from tidegate.checkpoint.coordination.statistics import CheckpointStatistics
+from tidegate.checkpoint.coordination.statistics import CheckpointStatsTracker
 from tidegate.checkpoint.job_log.entry import CheckpointRef, RunOutcome
 from tidegate.checkpoint.output.release_plan import Backoff, WaitingOutput
 from tidegate.config.checkpoint_config import CheckpointConfig
@@ -49,7 +49,7 @@ class CheckpointLoop:
 
     def __init__(
         self, ownership: Ownership, job: JobDescription, sinks: SinkThreads,
-        statistics: CheckpointStatistics | None = None, backoff: Backoff | None = None,
+        statistics: CheckpointStatsTracker | None = None, backoff: Backoff | None = None,
     ) -> None:  # fmt: skip
         """Start taking checkpoints. `sinks` and `statistics` are those of the previous term, if the job is claimed again;
         `backoff` determines how long a sink waits after a failure.
@@ -58,7 +58,7 @@ class CheckpointLoop:
         self._history, self._failure = ownership.history, ownership.failure
         url = self._history.storage.url
         prices = self._history.config.prices if is_object_store(url) else None
-        self.statistics = statistics or CheckpointStatistics(directory=location(url), prices=prices)
+        self.statistics = statistics or CheckpointStatsTracker(directory=location(url), prices=prices)
         self._thread = LoopThread("tidegate-checkpoints", self._history.clock, self._on_wake, ownership.fail)
         self._asked: set[Future[None]] = set()
         """Requests for published output that the thread has not seen yet."""
@@ -149,7 +149,7 @@ class CheckpointLoop:
         self, kind: RequestKind, token: str, *, forced: bool = False, full: bool | None = None,
         target: str | None = None, format: str | None = None, final: bool = False,
     ) -> None:  # fmt: skip
-        request = Request(
+        request = CheckpointRequest(
             kind=kind,
             at_ms=self._history.clock.now().monotonic_ms,
             token=token,

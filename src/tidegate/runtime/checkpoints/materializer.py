@@ -133,4 +133,4 @@ class Materializer:
     def _offer(self) -> None:
         self._uploads.materialized = self._turns.ready
         for id in self._turns.released(self._uploads.offered()):
-            self._coordinator.release(id)
+            self._coordinator.return_id(id)

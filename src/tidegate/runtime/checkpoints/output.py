@@ -14,16 +14,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from tidegate.checkpoint.coordination.coordinator import WakeAt
-from tidegate.checkpoint.coordination.statistics import CheckpointStatistics
+from tidegate.checkpoint.coordination.statistics import CheckpointStatsTracker
 from tidegate.checkpoint.effects import CommitFailed
 from tidegate.checkpoint.job_log.entry import CheckpointRef
 from tidegate.checkpoint.job_log.log import ClaimLost
 from tidegate.checkpoint.metadata import CommittedMark
-from tidegate.checkpoint.output.publisher_choice import PublisherChoice
+from tidegate.checkpoint.output.committer_choice import CommitterChoice
 from tidegate.checkpoint.output.release_plan import (
     Backoff,
     Bounds,
-    Publication,
+    CommitBatch,
     ReleaseSchedule,
     WaitingOutput,
     summary,
@@ -103,9 +103,9 @@ class OutputRelease:
         ownership: OwnedTerm,
         sinks: Sinks,
         task_sinks: Mapping[Uid, TaskSink],
-        statistics: CheckpointStatistics,
+        statistics: CheckpointStatsTracker,
         backoff: Backoff | None,
-        choice: PublisherChoice | None = None,
+        choice: CommitterChoice | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
         self._ownership = ownership
@@ -117,9 +117,9 @@ class OutputRelease:
         self._chance = chance
         self.schedule = ReleaseSchedule(backoff)
         either = [uid for uid, sink in task_sinks.items() if sink.small_by_driver]
-        self._choice = choice or PublisherChoice(either)
+        self._choice = choice or CommitterChoice(either)
         self._awaited: list[_AwaitedOutput] = []
-        self.for_tasks: tuple[Publication, ...] = ()
+        self.for_tasks: tuple[CommitBatch, ...] = ()
         """The output that tasks are asked to publish. Replaced as a whole: the thread that runs epochs reads it."""
         self.settled: dict[Uid, EpochId] = {}
         """The epoch up to which this driver knows all output of a sink to be published."""
@@ -139,8 +139,8 @@ class OutputRelease:
         due, now = self._store.due(), self._history.clock.now()
         by_driver = self._choice.of_driver(due, self.schedule.busy, now)
         stable = {uid: sink.stable for uid, sink in self._task_sinks.items() if uid not in by_driver}
-        for publication in self.schedule.begin(due, now, stable):
-            yield StartCommit(self._compared(publication))
+        for batch in self.schedule.begin(due, now, stable):
+            yield StartCommit(self._compared(batch))
         self.for_tasks = tuple(map(self._compared, self.schedule.for_tasks(due, now, stable)))
         self.waiting = summary(due, self.schedule)
         again_ms = self.schedule.wake_ms(now)
@@ -149,23 +149,23 @@ class OutputRelease:
 
     def on_result(self, result: PublishResult) -> TermSteps[None]:
         """A `StartCommit` has ended."""
-        publication, error = result.publication, result.error
+        batch, error = result.batch, result.error
         for outcome in result.outcomes:
             self._statistics.commits[outcome.name] += 1
         if error is None:
             now = self._history.clock.now()
-            self.schedule.succeeded(publication.sink, now)
-            self._sinks.unasked.discard(publication.sink)
-            self._choice.succeeded(publication.sink)
-            parts = len(publication.committables)
-            self._statistics.sinks.committed(publication.sink, result.duration_ms, parts, now.wall_ms)
-            self._store.published(publication)
+            self.schedule.succeeded(batch.sink, now)
+            self._sinks.unasked.discard(batch.sink)
+            self._choice.succeeded(batch.sink)
+            parts = len(batch.committables)
+            self._statistics.sinks.committed(batch.sink, result.duration_ms, parts, now.wall_ms)
+            self._store.output_committed(batch)
             yield from self.record()
         elif result.taken:
-            self._store.published(Publication(publication.sink, result.taken))
+            self._store.output_committed(CommitBatch(batch.sink, result.taken))
         if isinstance(error, CommitFailed):
-            self._choice.failed(publication.sink, self._history.clock.now())
-            self._offer_again(publication.sink, publication.last, str(error))
+            self._choice.failed(batch.sink, self._history.clock.now())
+            self._offer_again(batch.sink, batch.last, str(error))
         elif isinstance(error, OutputStopped):
             yield from self._stop(error)
         elif error is not None:
@@ -224,11 +224,11 @@ class OutputRelease:
         self._ownership.failure.set(error, over=(CheckpointsFailed,))
         yield from self.record()
 
-    def _compared(self, publication: Publication) -> Publication:
+    def _compared(self, batch: CommitBatch) -> CommitBatch:
         """Until a target that could not be asked has taken output, whoever publishes to it asks first."""
-        if publication.sink not in self._sinks.unasked:
-            return publication
-        return replace(publication, compare_with=self._store.entry.history)
+        if batch.sink not in self._sinks.unasked:
+            return batch
+        return replace(batch, compare_with=self._store.entry.history)
 
     def record(self) -> TermSteps[None]:
         """Record what is published, and complete the requests that wait for it."""
@@ -242,7 +242,7 @@ class OutputRelease:
         waiting_sinks = set(due.waiting_sinks())
         if newest is not None:
             self.settled |= {uid: newest for uid in self._sinks.uids if uid not in waiting_sinks}
-            self._statistics.sinks.published_up_to(set(self._sinks.uids) - waiting_sinks, newest)
+            self._statistics.sinks.committed_up_to(set(self._sinks.uids) - waiting_sinks, newest)
         first = due.first()
         ready = [each for each in self._awaited if first is None or first > each.epoch]
         self._awaited = [each for each in self._awaited if each not in ready]
@@ -278,7 +278,7 @@ class OutputRelease:
         won: a start from that entry, or from a later one, publishes it again only if a checkpoint carries it."""
         lineage = self._store.entry.lineage
         waiting: dict[Uid, list[Committable]] = {uid: [] for uid in settled}
-        for each in self._store.unsettled() if settled else ():
+        for each in self._store.uncommitted_output() if settled else ():
             if each.sink in settled and each.lineage == lineage and each.epoch <= settled[each.sink]:
                 waiting[each.sink].append(each)
         for uid, epoch in settled.items():
@@ -286,11 +286,11 @@ class OutputRelease:
 
     def record_last(self, results: Iterable[PublishResult]) -> TermSteps[None]:
         """Record what sinks published while the loop was stopping: these results were not received before it ended."""
-        taken = [result.publication for result in results if result.error is None]
+        taken = [result.batch for result in results if result.error is None]
         if not taken or isinstance(self._ownership.failure.error, ClaimLost):
             return
-        for publication in taken:
-            self._store.published(publication)
+        for batch in taken:
+            self._store.output_committed(batch)
         try:
             yield from uncounted(self._store.record())
         except StorageError as error:

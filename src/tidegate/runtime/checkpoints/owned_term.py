@@ -9,7 +9,7 @@ import logging
 from collections.abc import Container, Sequence
 
 from tidegate.checkpoint.completed.completed_store import CompletedCheckpointStore
-from tidegate.checkpoint.coordination.requests import Request
+from tidegate.checkpoint.coordination.requests import CheckpointRequest
 from tidegate.checkpoint.effects import Steps
 from tidegate.checkpoint.files.contents import reader
 from tidegate.checkpoint.files.output_objects import INLINE_BYTES
@@ -104,7 +104,7 @@ class OwnedTerm:
             storage=self.history.storage,
         )
 
-    def shares(self, request: Request) -> bool:
+    def shares(self, request: CheckpointRequest) -> bool:
         """Whether a checkpoint may have files of the latest one: that is this job's own, and no full one is requested."""
         base, latest = self.store.entry.base, self.snapshot
         if base is None or latest is None or request.full:

@@ -2,7 +2,7 @@
 
 `OutputRelease` decides what is published and when, and keeps the record of it. These threads only wait for targets:
 
-1. They receive a `Publication`: everything that is due for one sink, in order. A sink receives its next one after the
+1. They receive a `CommitBatch`: everything that is due for one sink, in order. A sink receives its next one after the
    result of the last, so it never has two commits in progress.
 2. The sink's thread calls the committer. If the driver dies here, or has lost the job without knowing it yet, some of the output
    is published, and the next owner finds the markers. All of it was in a completed checkpoint: it had to become visible, and
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from tidegate.checkpoint.effects import Commit, CommitFailed, perform
 from tidegate.checkpoint.output.committables import commit
-from tidegate.checkpoint.output.release_plan import Publication
+from tidegate.checkpoint.output.release_plan import CommitBatch
 from tidegate.connectors.outcome import CommitOutcome, outcome_of
 from tidegate.connectors.sink import Committable, Committer, Settled, calls_of, check_markers, sweeps
 from tidegate.core.errors import ConnectorError
@@ -52,7 +52,7 @@ class PublishResult:
     retried, and anything else if the job cannot continue.
     """
 
-    publication: Publication
+    batch: CommitBatch
     outcomes: tuple[CommitOutcome, ...]
     error: BaseException | None
     taken: tuple[Committable, ...] = ()
@@ -72,14 +72,14 @@ class SinkThreads:
     def uids(self) -> Collection[Uid]:
         return self._sinks.keys()
 
-    def publish(self, publication: Publication, tell: Callable[[PublishResult], None]) -> None:
+    def publish(self, batch: CommitBatch, tell: Callable[[PublishResult], None]) -> None:
         """Returns immediately. The thread of the sink calls `tell` with the result."""
-        sink = self._sinks.get(publication.sink)
+        sink = self._sinks.get(batch.sink)
         if sink is None:
-            why = f"The checkpoint holds output for sink {publication.sink!r}, which this job no longer defines."
-            tell(PublishResult(publication, (), CommitFailed(why)))
+            why = f"The checkpoint holds output for sink {batch.sink!r}, which this job no longer defines."
+            tell(PublishResult(batch, (), CommitFailed(why)))
             return
-        sink.begin(lambda: tell(sink.publish(publication)))
+        sink.begin(lambda: tell(sink.publish(batch)))
 
     def sweep(self, settled: Settled) -> None:
         """Let a sink remove what discarded attempts left in its target. Returns immediately."""
@@ -147,7 +147,7 @@ class _SinkThread:
         while (work := self._inbox.get()) is not None and not self._stopped:
             work()
 
-    def publish(self, publication: Publication) -> PublishResult:
+    def publish(self, batch: CommitBatch) -> PublishResult:
         outcomes: list[CommitOutcome] = []
         taken: list[Committable] = []
 
@@ -169,20 +169,20 @@ class _SinkThread:
                 outcome = outcome_of(error)
                 outcomes.append(outcome)
                 if outcome.stops_the_job:
-                    first = publication.committables[0].epoch
+                    first = batch.committables[0].epoch
                     raise OutputStopped(
-                        sink=publication.sink, which=_span(publication), epoch=first, outcome=outcome, error=error
+                        sink=batch.sink, which=_span(batch), epoch=first, outcome=outcome, error=error
                     ) from error
                 raise CommitFailed(str(error) or type(error).__name__) from error
 
         error: BaseException | None = None
         started = time.monotonic()
         try:
-            perform(commit(publication), self._storage, call)
+            perform(commit(batch), self._storage, call)
         except BaseException as problem:
             error = problem
         took_ms = round((time.monotonic() - started) * 1000)
-        return PublishResult(publication, tuple(outcomes), error, taken=tuple(taken), duration_ms=took_ms)
+        return PublishResult(batch, tuple(outcomes), error, taken=tuple(taken), duration_ms=took_ms)
 
     def _sweep(self) -> None:
         settled = self._take_settled()
@@ -194,6 +194,6 @@ class _SinkThread:
             log.warning("orphans of discarded attempts at sink %s are left for the next sweep: %s", self._uid, error)
 
 
-def _span(publication: Publication) -> str:
-    first, last = publication.committables[0].epoch, publication.last
+def _span(batch: CommitBatch) -> str:
+    first, last = batch.committables[0].epoch, batch.last
     return f"epoch {first}" if first == last else f"epochs {first} to {last}"

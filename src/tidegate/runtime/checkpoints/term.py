@@ -9,16 +9,16 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from tidegate.checkpoint.coordination.statistics import CheckpointStatistics
+from tidegate.checkpoint.coordination.statistics import CheckpointStatsTracker
 from tidegate.checkpoint.coordination.timing import Cadence, Timing
-from tidegate.checkpoint.output.publisher_choice import PublisherChoice
+from tidegate.checkpoint.output.committer_choice import CommitterChoice
 from tidegate.checkpoint.output.release_plan import Backoff
 from tidegate.config.checkpoint_config import CheckpointConfig
 from tidegate.runtime.checkpoints.answers import Answers
 from tidegate.runtime.checkpoints.checkpointer import Checkpointer
 from tidegate.runtime.checkpoints.output import OutputRelease, Sinks
 from tidegate.runtime.checkpoints.owned_term import OwnedTerm
-from tidegate.runtime.checkpoints.requests import CheckpointRequests
+from tidegate.runtime.checkpoints.storage_calls import CheckpointCalls
 from tidegate.runtime.checkpoints.term_effects import TermSteps
 from tidegate.runtime.checkpoints.uploads import PendingUploads
 from tidegate.runtime.epochs.job_description import JobDescription
@@ -32,16 +32,16 @@ class RunningTerm:
         owned: OwnedTerm,
         job: JobDescription,
         sinks: Sinks,
-        statistics: CheckpointStatistics,
+        statistics: CheckpointStatsTracker,
         *,
         backoff: Backoff | None = None,
-        choice: PublisherChoice | None = None,
+        choice: CommitterChoice | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
         """`owned` has been recovered. `chance` draws a number between 0 and 1, wherever something is left to chance."""
         self.owned = owned
         self.answers = Answers()
-        self.requests = CheckpointRequests(owned.history.storage, statistics)
+        self.requests = CheckpointCalls(owned.history.storage, statistics)
         self.output = OutputRelease(
             ownership=owned,
             sinks=sinks,

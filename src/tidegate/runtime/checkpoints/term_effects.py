@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from tidegate.checkpoint.coordination.coordinator import WakeAt
 from tidegate.checkpoint.effects import Effect, Steps
-from tidegate.checkpoint.output.release_plan import Publication
+from tidegate.checkpoint.output.release_plan import CommitBatch
 from tidegate.connectors.sink import Settled
 
 T = TypeVar("T")
@@ -23,7 +23,7 @@ T = TypeVar("T")
 class StartCommit:
     """Have the sink commit this, and continue at once. The result returns as a message: `OutputRelease.on_result`."""
 
-    publication: Publication
+    batch: CommitBatch
 
 
 @dataclass(frozen=True, slots=True)

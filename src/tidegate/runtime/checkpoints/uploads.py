@@ -70,7 +70,7 @@ class PendingUploads:
         early = self.announcements.begin_epoch(empty)
         planned = plan_checkpoint_work(
             self._job, self._term, tuple(self._uploads.values()), snapshots, self._kept, self._stored,
-            self._inline_bytes, empty, self._output.for_tasks, early, self.announcements.unsettled,
+            self._inline_bytes, empty, self._output.for_tasks, early, self.announcements.unresolved,
             ChangelogPlan(self.materialized, self._truncated),
         )  # fmt: skip
         notices = self.notices.take(empty)

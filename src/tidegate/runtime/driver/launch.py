@@ -12,7 +12,7 @@ from typing import cast
 from pyspark.sql import SparkSession
 
 from tidegate.checkpoint.completed.retained import resolve
-from tidegate.checkpoint.coordination.statistics import CheckpointStatistics
+from tidegate.checkpoint.coordination.statistics import CheckpointStatsTracker
 from tidegate.checkpoint.job_log.start import Start
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.metadata import CheckpointMetadata, SnapshotKind
@@ -254,7 +254,7 @@ class _Launch:
         try:
             runner = EpochRunner(self._spark, self._graph, self._settings, _identity(owned, chosen))
             described = self._described(runner, chosen)
-            statistics = CheckpointStatistics(directory=location(storage.url), on_ended=self._events.checkpoint)
+            statistics = CheckpointStatsTracker(directory=location(storage.url), on_ended=self._events.checkpoint)
             loop = CheckpointLoop(
                 owned, described, SinkThreads(committers.committers, storage, committers.unasked), statistics
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tidegate.checkpoint.coordination.statistics import CheckpointStatistics
+from tidegate.checkpoint.coordination.statistics import CheckpointStatsTracker
 from tidegate.checkpoint.output.release_plan import WaitingOutput
 from tidegate.core.ids import TaskId
 from tidegate.runtime.driver.notebook import NotebookCell
@@ -59,7 +59,7 @@ class ObservedRun(NotebookCell):
         return () if self._job.loop is None else self._job.loop.waiting_output
 
     @property
-    def checkpoints(self) -> CheckpointStatistics | None:
+    def checkpoints(self) -> CheckpointStatsTracker | None:
         """The statistics of the checkpoints of this run; None without checkpointing."""
         return None if self._job.loop is None else self._job.loop.statistics
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 
-from tidegate.checkpoint.coordination.statistics import CheckpointStats, StatisticsReport
+from tidegate.checkpoint.coordination.statistics import CheckpointStats, CheckpointStatsSnapshot
 from tidegate.core.durations import show_ms
 from tidegate.runtime.monitoring.rescale_history import RescaleState
 from tidegate.runtime.monitoring.run_report import DRIVER_LOST, BacklogSample, FailureLine, RunEnd, RunReport, TaskLine
@@ -201,7 +201,7 @@ def _problem(question: str, report: RunReport, now_ms: int) -> Answer | None:
     return None
 
 
-def _failing(found: StatisticsReport) -> CheckpointStats | None:
+def _failing(found: CheckpointStatsSnapshot) -> CheckpointStats | None:
     """The last checkpoint, if it failed. One that a restart or the end of the job broke off says nothing about checkpoints."""
     failed, completed = found.latest_failed, found.latest_completed
     if failed is None or (completed is not None and completed.trigger_timestamp >= failed.trigger_timestamp):
@@ -209,7 +209,7 @@ def _failing(found: StatisticsReport) -> CheckpointStats | None:
     return failed if failed.failure is None or failed.failure.counted else None
 
 
-def _after(found: StatisticsReport, failed: CheckpointStats) -> str:
+def _after(found: CheckpointStatsSnapshot, failed: CheckpointStats) -> str:
     completed = found.latest_completed
     return f"#{failed.id} failed; " + ("none completed" if completed is None else f"last good #{completed.id}")
 
@@ -330,7 +330,7 @@ def _last_checkpoint(report: RunReport, now_ms: int) -> Answer:
     )
 
 
-def _before_first(found: StatisticsReport) -> str:
+def _before_first(found: CheckpointStatsSnapshot) -> str:
     if found.counts.in_progress:
         return f"{found.counts.in_progress} in progress"
     restored = found.latest_restored

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
-from tidegate.checkpoint.coordination.statistics import StatisticsReport
+from tidegate.checkpoint.coordination.statistics import CheckpointStatsSnapshot
 from tidegate.core.durations import show_ms
 from tidegate.core.redaction import redacted
 from tidegate.runtime.monitoring.health import Tone, answers, end_text
@@ -82,7 +82,7 @@ def _times(watermark_ms: int | None, now_ms: int) -> Iterator[tuple[str, str]]:
         yield "Watermark", f"{_ago(now_ms - watermark_ms)} behind"
 
 
-def _checkpoints(found: StatisticsReport | None, now_ms: int) -> str:
+def _checkpoints(found: CheckpointStatsSnapshot | None, now_ms: int) -> str:
     if found is None:
         return "not enabled"
     counts, last, failed = found.counts, found.latest_completed, found.latest_failed

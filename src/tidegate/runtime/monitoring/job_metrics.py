@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from heapq import nsmallest
 from typing import Protocol
 
-from tidegate.checkpoint.coordination.statistics import CheckpointStatistics
+from tidegate.checkpoint.coordination.statistics import CheckpointStatsTracker
 from tidegate.checkpoint.output.release_plan import WaitingOutput
 from tidegate.checkpoint.output.sink_commits import SinkCommits
 from tidegate.core.clock import SYSTEM_CLOCK, Clock
@@ -84,7 +84,7 @@ class RunView(Protocol):
     @property
     def counters(self) -> Counters: ...
     @property
-    def checkpoints(self) -> CheckpointStatistics | None: ...
+    def checkpoints(self) -> CheckpointStatsTracker | None: ...
     @property
     def waiting_output(self) -> tuple[WaitingOutput, ...]: ...
     @property
@@ -278,7 +278,7 @@ class JobMetrics:
         for (source, split), watermark_ms in behind:
             yield Sample(catalog.SPLIT_WATERMARK, watermark_ms, {"source": source, "split": split})
 
-    def _of_storage(self, found: CheckpointStatistics | None, by_driver: Transferred) -> Iterator[Sample]:
+    def _of_storage(self, found: CheckpointStatsTracker | None, by_driver: Transferred) -> Iterator[Sample]:
         last = None if found is None else found.latest_completed
         yield from storage_samples(
             added([by_driver, self._storage]),
@@ -288,7 +288,7 @@ class JobMetrics:
             uptime_ms=self._clock.now().since(self._started),
         )
 
-    def _of_checkpoints(self, found: CheckpointStatistics | None) -> Iterator[Sample]:
+    def _of_checkpoints(self, found: CheckpointStatsTracker | None) -> Iterator[Sample]:
         if found is None:
             return
         counts, last = found.counts, found.latest_completed

@@ -6,7 +6,7 @@ import sys
 import time
 from typing import TextIO
 
-from tidegate.checkpoint.coordination.statistics import CheckpointStatistics, CheckpointStats
+from tidegate.checkpoint.coordination.statistics import CheckpointStats, CheckpointStatsTracker
 from tidegate.core.clock import SYSTEM_CLOCK, WallMs
 from tidegate.core.durations import show_ms
 from tidegate.runtime.epochs.reports import EpochReport
@@ -27,7 +27,7 @@ class Progress:
         """Show a line before the first epoch, which waits for executors and Python workers to start."""
         self._write(f"{self._job}  waiting for the first rows …")
 
-    def epoch(self, report: EpochReport, checkpoints: CheckpointStatistics | None) -> None:
+    def epoch(self, report: EpochReport, checkpoints: CheckpointStatsTracker | None) -> None:
         now = time.monotonic()
         if self._shown and now - self._last >= _EVERY_S:
             self._last = now
@@ -49,7 +49,7 @@ class Progress:
                 self._shown = False  # The terminal is gone. That is no reason to end the job.
 
 
-def line(job: str, report: EpochReport, checkpoints: CheckpointStatistics | None, now_ms: WallMs) -> str:
+def line(job: str, report: EpochReport, checkpoints: CheckpointStatsTracker | None, now_ms: WallMs) -> str:
     """`orders  epoch 3.41  12,400 rows/s  checkpoint 17: 2 s ago, 4.1 MB of 80.2 MB, 0.8 s`"""
     rate = report.rows_in * 1000 // max(1, report.duration_ms)
     text = f"{job}  epoch {report.epoch}  {rate:,} rows/s"

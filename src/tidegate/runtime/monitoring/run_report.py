@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
-from tidegate.checkpoint.coordination.statistics import StatisticsReport
+from tidegate.checkpoint.coordination.statistics import CheckpointStatsSnapshot
 from tidegate.config.checkpoint_config import CheckpointConfig
 from tidegate.config.effective import EffectiveOption
 from tidegate.core.ids import Lineage, Term
@@ -181,7 +181,7 @@ class RunReport:
     watermark_ms: int | None
     failures: tuple[FailureLine, ...]
     """Newest first."""
-    checkpoints: StatisticsReport | None
+    checkpoints: CheckpointStatsSnapshot | None
     """None: without checkpoints."""
     checkpoint_config: CheckpointConfig | None
     operators: Mapping[str, tuple[int, int]]

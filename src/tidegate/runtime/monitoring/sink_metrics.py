@@ -32,5 +32,5 @@ def sink_samples(
         if last is not None:
             yield Sample(catalog.COMMIT_DURATION, last.duration_ms, labels)
             yield Sample(catalog.SEND_TIME, last.duration_ms / max(1, last.parts), labels)
-        if sink in commits.published:
-            yield Sample(catalog.PUBLISHED_EPOCH, commits.published[sink].number, labels)
+        if sink in commits.up_to:
+            yield Sample(catalog.PUBLISHED_EPOCH, commits.up_to[sink].number, labels)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from tidegate.core.storage_cost import LIST_PRICES, RequestCounts, StoragePrices, request_cost, storage_cost_per_day
+from tidegate.core.storage_cost import LIST_PRICES, StorageCalls, StoragePrices, calls_cost, storage_cost_per_day
 from tidegate.metrics import catalog
 from tidegate.metrics.metric import Sample
 
@@ -45,11 +45,11 @@ def dollars_per_day(
     transferred: Transferred, stored_bytes: int, uptime_ms: int, prices: StoragePrices = LIST_PRICES
 ) -> float:
     """The cost of a day with requests as often as in this run so far, and with these bytes stored."""
-    requests = request_cost(RequestCounts.of(transferred), prices)
+    requests = calls_cost(StorageCalls.of(transferred), prices)
     return requests * _DAY_MS / max(1, uptime_ms) + storage_cost_per_day(stored_bytes, prices)
 
 
-def checkpoint_samples(requests: RequestCounts, cost_dollars: float | None) -> Iterator[Sample]:
+def checkpoint_samples(requests: StorageCalls, cost_dollars: float | None) -> Iterator[Sample]:
     """What the last completed checkpoint needed."""
     by_kind = {"write": requests.writes, "list": requests.lists, "read": requests.reads, "delete": requests.deletes}
     for kind, count in by_kind.items():

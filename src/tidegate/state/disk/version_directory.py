@@ -88,7 +88,7 @@ class Building:
     1. `Building.begin(directory, version)` creates the private directory. A crash leaves it unlocked, and `tidy`
        removes it.
     2. Files are linked, copied or written to `path`.
-    3. `publish(manifest)` writes the manifest and renames. A crash before the rename leaves what step 1 leaves.
+    3. `seal(manifest)` writes the manifest and renames. A crash before the rename leaves what step 1 leaves.
     """
 
     def __init__(self, private: PrivateDirectory, final: Path) -> None:
@@ -106,7 +106,7 @@ class Building:
         for file in files:
             os.link(source / file.name, self.path / file.name)
 
-    def publish(self, manifest: Manifest) -> Manifest:
+    def seal(self, manifest: Manifest) -> Manifest:
         """Publish the complete version under its name, and return its manifest with the checksums of all files. On failure,
         raises OSError and publishes nothing.
 

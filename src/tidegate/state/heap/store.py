@@ -165,7 +165,7 @@ class HeapStore:
             key_groups=self._key_groups,
             elements=elements,
         )
-        manifest = building.publish(manifest)
+        manifest = building.seal(manifest)
         reach("seal.3-published", version=self._target)
         return manifest
 

@@ -29,7 +29,7 @@ from tidegate.state.rocksdb.shared_memory import shared_memory
 LEVEL0_FILES = 8
 """Compaction of level 0 starts at this many files (every epoch that writes adds one)."""
 LEVEL0_BOUND = 16
-"""The most level-0 files of a sealed version; `flush_and_settle` waits."""
+"""The most level-0 files of a sealed version; `flush_and_wait` waits."""
 
 _LOAD_ROWS = 1000
 
@@ -139,7 +139,7 @@ def _in_order(last: bytes | None, chunk: list[tuple[bytes, bytes]]) -> bool:
     return (last is None or last < keys[0]) and all(map(lt, keys, islice(keys, 1, None)))
 
 
-def flush_and_settle(database: Rdict, *, compacts: bool = True) -> list[str]:
+def flush_and_wait(database: Rdict, *, compacts: bool = True) -> list[str]:
     """Flush the memtable, wait for background work, and return the names of the live table files.
 
     RocksDB compacts in the background while the attempt reads and runs user code, so most of that work costs no time.

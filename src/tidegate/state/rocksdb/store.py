@@ -18,7 +18,7 @@ from tidegate.state.disk.version_directory import Building, base_of, version_pat
 from tidegate.state.failure import state_failure
 from tidegate.state.frames import rows_of_a_frame
 from tidegate.state.port import EntryTooLarge
-from tidegate.state.rocksdb.database import flush_and_settle, ingest_sorted, open_database, without_wal
+from tidegate.state.rocksdb.database import flush_and_wait, ingest_sorted, open_database, without_wal
 from tidegate.state.rocksdb.home import Home
 from tidegate.state.rocksdb.native_metrics import hit_ratio, read_native_metrics
 from tidegate.state.rocksdb.options import RocksDBOptions
@@ -193,7 +193,7 @@ class RocksDBStore:
         assert self._building is not None
         assert self._home is not None
         path = self._building.path
-        tables = flush_and_settle(self._database, compacts=not self._cuts)
+        tables = flush_and_wait(self._database, compacts=not self._cuts)
         reach("seal.1-flushed", version=self._target)
         self._close()
         small = ["CURRENT", (self._home.path / "CURRENT").read_text().strip()]
@@ -208,7 +208,7 @@ class RocksDBStore:
         files = tuple(
             linked.get(name) or VersionFile(name, (path / name).stat().st_size, self._target) for name in sorted(live)
         )
-        return self._publish(self._building, files)
+        return self._seal_version(self._building, files)
 
     def _seal_unchanged(self) -> Manifest:
         self._close()
@@ -218,9 +218,9 @@ class RocksDBStore:
         if self._base is not None:
             with base_of(self._directory, self._base.version) as source:
                 building.link(source, files)
-        return self._publish(building, files)
+        return self._seal_version(building, files)
 
-    def _publish(self, building: Building, files: tuple[VersionFile, ...]) -> Manifest:
+    def _seal_version(self, building: Building, files: tuple[VersionFile, ...]) -> Manifest:
         base = None if self._base is None else self._base.version
         manifest = Manifest(
             backend="rocksdb",
@@ -230,7 +230,7 @@ class RocksDBStore:
             key_groups=self._key_groups,
             elements=self._elements,
         )
-        manifest = building.publish(manifest)
+        manifest = building.seal(manifest)
         reach("seal.3-published", version=self._target)
         return manifest
 

@@ -50,7 +50,7 @@ def test_nothing_is_left_of_a_dropped_checkpoint_whose_output_was_published() ->
     """Each checkpoint with output has a record. A run that goes on for months does not wait for a sweep."""
     storage = PlainStorage()
     one = owner(storage, "one")
-    ref = storage.run(one.publish(draft(one, 1, output=[committable(5)])))
+    ref = storage.run(one.append_checkpoint(draft(one, 1, output=[committable(5)])))
     assert isinstance(ref, CheckpointRef)
     assert storage.run(release(one)) is True
     assert committed_record(ref.metadata) in storage.objects
@@ -160,7 +160,7 @@ def test_an_ex_owner_does_not_take_rows_away_that_its_successor_carries_on() -> 
     rows = LAYOUT.staged(EpochId(Term(1), 5), Uid("out"), AttemptId(1), "r")
     waits = Committable(lineage=LINE, sink=Uid("out"), slot=0, epoch=EpochId(Term(1), 5), payload=rows.encode())
     storage.objects[rows] = b"rows"
-    ref = storage.run(one.publish(draft(one, 1, output=[waits])))
+    ref = storage.run(one.append_checkpoint(draft(one, 1, output=[waits])))
     assert isinstance(ref, CheckpointRef)
     storage.refused = {waits.epoch}
     two = owner(storage, "two", retained=2)
@@ -180,7 +180,7 @@ def test_rows_of_a_final_savepoint_stay_until_their_target_took_them() -> None:
     waits = replace(committable(5), payload=rows.encode())
     end = draft(one, 1, output=[waits])
     ref = final_savepoint(storage, end)
-    storage.run(one.publish_terminal(ref, end.contents))  # and dies before it commits
+    storage.run(one.append_terminal_savepoint(ref, end.contents))  # and dies before it commits
     storage.refused = {waits.epoch}
     two = owner(storage, "two")
     storage.run(Cleaner(two).sweep(idle(2)))

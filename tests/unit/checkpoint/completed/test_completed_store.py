@@ -21,9 +21,9 @@ from tests.unit.checkpoint.history_kit import (
 )
 from tidegate.checkpoint.completed.cleaner import Cleaner
 from tidegate.checkpoint.completed.completed_store import (
+    CheckpointNotCompleted,
     CheckpointUnreadable,
     CompletedCheckpointStore,
-    NotPublished,
     RunEnded,
 )
 from tidegate.checkpoint.effects import Put
@@ -52,7 +52,7 @@ def test_files_are_referenced_from_the_completion_of_a_checkpoint_until_it_is_dr
     a, b, c = (upload(storage, one, 1, name) for name in "abc")
     pending = draft(one, 1, [a, b])
     assert one.shared.counts() == {}
-    storage.run(one.publish(pending))
+    storage.run(one.append_checkpoint(pending))
     publish(storage, one, 2, [a, c])
     assert one.shared.counts() == {a: 2, b: 1, c: 1}
     publish(storage, one, 3, [c])
@@ -101,7 +101,7 @@ def test_output_becomes_visible_after_the_entry_and_its_rows_go_with_the_next_on
     one = owner(storage, "one", retained=2)
     waits = committable(5)
     rows = waits.payload.decode()
-    ref = storage.run(one.publish(draft(one, 1, output=[waits])))
+    ref = storage.run(one.append_checkpoint(draft(one, 1, output=[waits])))
     assert isinstance(ref, CheckpointRef)
     assert storage.committed == []
     assert one.shared.count(rows) == 1
@@ -119,7 +119,7 @@ def test_what_a_target_did_not_take_is_carried_on() -> None:
     one = owner(storage, "one")
     waits = committable(5)
     storage.refused = {waits.epoch}
-    ref = storage.run(one.publish(draft(one, 1, output=[waits])))
+    ref = storage.run(one.append_checkpoint(draft(one, 1, output=[waits])))
     assert isinstance(ref, CheckpointRef)
     assert storage.run(release(one)) is False
     assert committed_record(ref.metadata) not in storage.objects
@@ -130,7 +130,7 @@ def test_what_a_target_did_not_take_is_carried_on() -> None:
 def test_a_successor_commits_what_its_predecessor_could_not() -> None:
     storage = PlainStorage()
     one = owner(storage, "one")
-    storage.run(one.publish(draft(one, 1, output=[committable(5)])))  # and dies
+    storage.run(one.append_checkpoint(draft(one, 1, output=[committable(5)])))  # and dies
     two = owner(storage, "two")
     assert storage.committed == [committable(5)]
     assert draft(two, 2).contents.committables == ()
@@ -143,7 +143,7 @@ def test_a_rollback_still_commits_what_it_turns_away_from() -> None:
     storage = PlainStorage()
     one = owner(storage, "one", retained=2)
     older = publish(storage, one, 1)
-    storage.run(one.publish(draft(one, 2, output=[committable(5)])))  # and dies before it commits
+    storage.run(one.append_checkpoint(draft(one, 2, output=[committable(5)])))  # and dies before it commits
     sign = signatures("two")
     steps = claim(LAYOUT, Start(source=older), lambda: next(sign), lambda: LINE, 1, force=True)
     entry = storage.run(steps)
@@ -200,7 +200,7 @@ def test_an_end_without_retention_gives_the_checkpoints_up_before_it_deletes_the
 def test_an_end_gives_nothing_up_that_still_owes_output() -> None:
     storage = PlainStorage()
     one = owner(storage, "one")
-    storage.run(one.publish(draft(one, 1, output=[committable(5)])))
+    storage.run(one.append_checkpoint(draft(one, 1, output=[committable(5)])))
     storage.run(one.finish(RunOutcome.CANCELED, keep=False))
     assert [ref.id for ref in one.entry.retained] == [1]
 
@@ -212,7 +212,7 @@ def test_a_savepoint_that_ends_the_job_is_the_base_of_the_next_run_and_commits_a
     waits = committable(5)
     end = draft(one, 1, output=[waits])
     ref = final_savepoint(storage, end)
-    storage.run(one.publish_terminal(ref, end.contents))  # and dies before it commits
+    storage.run(one.append_terminal_savepoint(ref, end.contents))  # and dies before it commits
     assert storage.committed == []
     two = owner(storage, "two")
     assert two.entry.base == ref
@@ -226,15 +226,15 @@ def test_an_older_checkpoint_cannot_be_published_after_a_newer_one() -> None:
     one = owner(storage, "one")
     late = draft(one, 1)
     newer = publish(storage, one, 2)
-    with pytest.raises(NotPublished, match="too late"):
-        storage.run(one.publish(late))
+    with pytest.raises(CheckpointNotCompleted, match="too late"):
+        storage.run(one.append_checkpoint(late))
     assert one.entry.base == newer
 
 
 def test_a_finished_job_that_owes_output_is_suspended_and_its_next_start_commits() -> None:
     storage = PlainStorage()
     one = owner(storage, "one")
-    storage.run(one.publish(draft(one, 1, output=[committable(5)])))
+    storage.run(one.append_checkpoint(draft(one, 1, output=[committable(5)])))
     storage.run(one.finish(RunOutcome.FINISHED, keep=False))
     assert one.entry.outcome is RunOutcome.SUSPENDED
     owner(storage, "two")
@@ -264,20 +264,20 @@ def test_output_is_settled_once_no_checkpoint_without_a_record_carries_it() -> N
     one = owner(storage, "one", retained=2)
     first = committable(10)
     storage.refused = {first.epoch}
-    storage.run(one.publish(draft(one, 1, output=[first])))
+    storage.run(one.append_checkpoint(draft(one, 1, output=[first])))
     assert not storage.run(release(one))
-    assert first in one.unsettled()
+    assert first in one.uncommitted_output()
     storage.refused = set()
-    storage.run(one.publish(draft(one, 2)))
+    storage.run(one.append_checkpoint(draft(one, 2)))
     steps = release(one)
     for effect in steps:
         storage.do(effect)
         if isinstance(effect, Put):
             break  # it dies when only the first one is recorded
-    assert first in one.unsettled()  # the second one is retained, and nobody noted that it is committed
+    assert first in one.uncommitted_output()  # the second one is retained, and nobody noted that it is committed
     assert storage.run(release(one))
     assert {committed_record(LAYOUT.metadata(id)) for id in (1, 2)} <= storage.objects.keys()
     for id in (3, 4):
         publish(storage, one, id)
         storage.run(Cleaner(one).clean(idle(id + 1)))
-    assert first not in one.unsettled()
+    assert first not in one.uncommitted_output()

@@ -84,7 +84,7 @@ def test_rows_that_a_terminal_savepoint_carries_are_needed() -> None:
     storage = PlainStorage()
     one = owner(storage, "one")
     end = draft(one, 1, output=[replace(committable(5, term=one.term), payload=stage(storage, one, 5).encode())])
-    storage.run(one.publish_terminal(final_savepoint(storage, end), end.contents))
+    storage.run(one.append_terminal_savepoint(final_savepoint(storage, end), end.contents))
     orphan = stage(storage, one, 6)
     assert found(storage) == {orphan}
 

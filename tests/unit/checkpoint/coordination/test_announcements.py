@@ -63,13 +63,13 @@ def test_the_end_of_an_epoch_seen_late_does_not_hide_the_next_one() -> None:
 
 def test_an_announcement_is_unsettled_until_the_loop_knows_what_became_of_it() -> None:
     epochs = announced(5)
-    assert epochs.unsettled == 0
+    assert epochs.unresolved == 0
     epochs.begin_epoch(empty=False)
-    assert epochs.unsettled == 5
-    epochs.settle(None)
-    assert epochs.unsettled == 5
-    epochs.settle(5)
-    assert epochs.unsettled == 0
+    assert epochs.unresolved == 5
+    epochs.resolve(None)
+    assert epochs.unresolved == 5
+    epochs.resolve(5)
+    assert epochs.unresolved == 0
 
 
 def test_an_announcement_is_decided_when_all_ends_are_seen_and_no_checkpoint_is_in_progress() -> None:

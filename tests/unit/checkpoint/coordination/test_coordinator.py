@@ -15,18 +15,18 @@ from tests.unit.checkpoint.history_kit import ref
 from tidegate.checkpoint.coordination.announcements import Ahead
 from tidegate.checkpoint.coordination.coordinator import (
     Action,
+    CompleteCheckpoint,
     Coordinator,
     DiscardFiles,
     FailJob,
     NotifyAborted,
     NotifyComplete,
-    Publish,
     StartUpload,
     WakeAt,
 )  # fmt: skip
 from tidegate.checkpoint.coordination.failure import CheckpointFailureReason as Reason
 from tidegate.checkpoint.coordination.pending import Stage
-from tidegate.checkpoint.coordination.requests import Request, RequestKind
+from tidegate.checkpoint.coordination.requests import CheckpointRequest, RequestKind
 from tidegate.checkpoint.coordination.timing import Cadence, Timing
 from tidegate.checkpoint.files.task_part import UploadAck
 from tidegate.core.errors import ProtocolViolation
@@ -66,7 +66,7 @@ def started(cadence: Cadence = EVERY_SECOND, last_id: int = 0) -> Coordinator:
 def completed(coordinator: Coordinator, id: int, now: int) -> list[Action]:
     for task in range(3):
         coordinator.acknowledge(ack(id, task), at(now))
-    return coordinator.published(id, ref(id), (), at(now))
+    return coordinator.on_completed(id, ref(id), (), at(now))
 
 
 @pytest.mark.feature("C14", "C15", "C1", "C5")
@@ -75,16 +75,16 @@ def test_a_checkpoint_takes_the_last_finished_epoch_and_completes_when_all_have_
     assert not of(StartUpload, coordinator.epoch_finished(epoch(1), True, at(50)))
     coordinator.epoch_finished(epoch(2), True, at(90))
     assert of(StartUpload, coordinator.tick(at(100))) == [
-        StartUpload(1, epoch(2), Request(kind=RequestKind.PERIODIC, at_ms=100), None)
+        StartUpload(1, epoch(2), CheckpointRequest(kind=RequestKind.PERIODIC, at_ms=100), None)
     ]
     coordinator.epoch_finished(epoch(3), True, at(150))
     assert coordinator.acknowledge(ack(1, 0), at(200)) == []
     assert coordinator.acknowledge(ack(1, 2), at(210)) == []
     (publish,) = coordinator.acknowledge(ack(1, 1), at(220))
-    assert isinstance(publish, Publish)
+    assert isinstance(publish, CompleteCheckpoint)
     assert publish.pending.epoch == epoch(2)
     assert publish.pending.states == {task: f"state-{n}" for n, task in enumerate(TASKS)}
-    assert of(NotifyComplete, coordinator.published(1, ref(1), (), at(230)))
+    assert of(NotifyComplete, coordinator.on_completed(1, ref(1), (), at(230)))
 
 
 @pytest.mark.feature("C1")
@@ -123,7 +123,7 @@ def test_a_checkpoint_that_waits_begins_when_the_one_under_way_cannot_be_publish
     for task in range(3):
         coordinator.acknowledge(ack(1, task), at(1_000))
     assert not of(StartUpload, coordinator.tick(at(1_100)))
-    assert len(of(StartUpload, coordinator.publish_failed(1, at(1_200)))) == 1
+    assert len(of(StartUpload, coordinator.on_completion_failed(1, at(1_200)))) == 1
 
 
 @pytest.mark.feature("C14")
@@ -137,7 +137,7 @@ def test_doubled_reordered_and_late_acknowledgements_are_harmless() -> None:
     coordinator.acknowledge(ack(1, 0), at(204))
     assert len(coordinator.acknowledge(ack(1, 2), at(205))) == 1
     assert coordinator.acknowledge(ack(1, 2), at(206)) == []
-    coordinator.published(1, ref(1), (), at(210))
+    coordinator.on_completed(1, ref(1), (), at(210))
     assert coordinator.acknowledge(ack(1, 2), at(300)) == []
 
 
@@ -164,7 +164,8 @@ def test_a_full_checkpoint_has_no_base_and_the_next_one_has_it_for_its_own(full:
     completed(coordinator, 1, 200)
     coordinator.epoch_finished(epoch(2), True, at(300))
     asked = coordinator.request(
-        Request(kind=RequestKind.MANUAL, at_ms=at(400).monotonic_ms, token="t", forced=True, full=full), at(400)
+        CheckpointRequest(kind=RequestKind.MANUAL, at_ms=at(400).monotonic_ms, token="t", forced=True, full=full),
+        at(400),
     )
     (upload,) = of(StartUpload, asked)
     assert isinstance(upload, StartUpload)
@@ -246,7 +247,9 @@ def test_a_newer_completed_checkpoint_subsumes_an_older_pending_one_without_blam
     assert [p.id for p in coordinator.pending] == [1, 2]
     actions = completed(coordinator, 2, 1_200)
     assert of(NotifyAborted, actions) == [
-        NotifyAborted(1, Request(kind=RequestKind.PERIODIC, at_ms=100), Reason.CHECKPOINT_SUBSUMED, epoch=epoch(1))
+        NotifyAborted(
+            1, CheckpointRequest(kind=RequestKind.PERIODIC, at_ms=100), Reason.CHECKPOINT_SUBSUMED, epoch=epoch(1)
+        )
     ]
     assert not of(FailJob, actions)
 
@@ -256,7 +259,7 @@ def test_a_savepoint_is_not_subsumed_and_reuses_nothing() -> None:
     coordinator = started()
     coordinator.epoch_finished(epoch(1), True, at(100))
     completed(coordinator, 1, 150)
-    wish = Request(kind=RequestKind.SAVEPOINT, at_ms=200, token="token", target="somewhere")
+    wish = CheckpointRequest(kind=RequestKind.SAVEPOINT, at_ms=200, token="token", target="somewhere")
     assert of(StartUpload, coordinator.request(wish, at(200))) == [StartUpload(2, epoch(1), wish, None)]
     coordinator.epoch_finished(epoch(2), True, at(1_300))
     assert [p.id for p in coordinator.pending] == [2, 3]
@@ -281,7 +284,7 @@ def test_savepoints_under_way_do_not_hold_back_checkpoints(savepoints: int) -> N
     coordinator.epoch_finished(epoch(1), True, at(50))
     for number in range(savepoints):
         coordinator.request(
-            Request(kind=RequestKind.SAVEPOINT, at_ms=60 + number, target="unreachable"), at(60 + number)
+            CheckpointRequest(kind=RequestKind.SAVEPOINT, at_ms=60 + number, target="unreachable"), at(60 + number)
         )
     for round in range(5):
         now = 1_100 * (round + 1)
@@ -296,7 +299,7 @@ def test_savepoints_under_way_do_not_hold_back_checkpoints(savepoints: int) -> N
 def test_checkpoints_during_a_savepoint_respect_max_concurrent() -> None:
     coordinator = started(replace(EVERY_SECOND, timeout_ms=600_000))
     coordinator.epoch_finished(epoch(1), True, at(50))
-    coordinator.request(Request(kind=RequestKind.SAVEPOINT, at_ms=60), at(60))
+    coordinator.request(CheckpointRequest(kind=RequestKind.SAVEPOINT, at_ms=60), at(60))
     assert len(of(StartUpload, coordinator.epoch_finished(epoch(2), True, at(1_100)))) == 1
     assert not of(StartUpload, coordinator.epoch_finished(epoch(3), True, at(2_300)))
 
@@ -309,7 +312,7 @@ def test_savepoints_that_complete_one_after_the_other_do_not_hold_back_checkpoin
     begun: list[Action] = []
     for number in range(10):
         now = 300 + number * 400
-        coordinator.request(Request(kind=RequestKind.SAVEPOINT, at_ms=now), at(now))
+        coordinator.request(CheckpointRequest(kind=RequestKind.SAVEPOINT, at_ms=now), at(now))
         begun += of(StartUpload, completed(coordinator, coordinator.pending[-1].id, now + 100))
         begun += of(StartUpload, coordinator.epoch_finished(epoch(2), True, at(now + 200)))
         if begun:
@@ -321,7 +324,7 @@ def test_savepoints_that_complete_one_after_the_other_do_not_hold_back_checkpoin
 def test_the_requester_learns_why_a_task_declined() -> None:
     coordinator = started(Cadence(interval_ms=None))
     coordinator.epoch_finished(epoch(1), True, at(100))
-    wish = Request(kind=RequestKind.SAVEPOINT, at_ms=100, token="token")
+    wish = CheckpointRequest(kind=RequestKind.SAVEPOINT, at_ms=100, token="token")
     coordinator.request(wish, at(100))
     actions = coordinator.decline(1, Reason.CHECKPOINT_ASYNC_EXCEPTION, at(200), "L1-S0: no such bucket")
     assert of(NotifyAborted, actions) == [
@@ -334,30 +337,30 @@ def test_a_savepoint_exists_only_once_the_log_has_a_checkpoint_of_its_epoch() ->
     """Otherwise a rewind could discard its epoch, and the output waiting in it would be overtaken."""
     coordinator = started(Cadence(interval_ms=None))
     coordinator.epoch_finished(epoch(1), True, at(100))
-    coordinator.request(Request(kind=RequestKind.SAVEPOINT, at_ms=100), at(100))
+    coordinator.request(CheckpointRequest(kind=RequestKind.SAVEPOINT, at_ms=100), at(100))
     coordinator.acknowledge(ack(1, 0), at(200))
     coordinator.acknowledge(ack(1, 1), at(200))
     (upload,) = of(StartUpload, coordinator.acknowledge(ack(1, 2), at(200)))
     assert isinstance(upload, StartUpload)
     assert (upload.id, upload.epoch) == (2, epoch(1))
     actions = completed(coordinator, 2, 300)
-    assert [a.pending.id for a in actions if isinstance(a, Publish)] == [1]
+    assert [a.pending.id for a in actions if isinstance(a, CompleteCheckpoint)] == [1]
 
 
 @pytest.mark.feature("I1")
 def test_a_savepoint_waits_for_a_checkpoint_of_its_epoch_also_if_the_log_has_an_earlier_one() -> None:
     coordinator = started(Cadence(interval_ms=None))
     coordinator.epoch_finished(ref(1).epoch, True, at(100))
-    coordinator.request(Request(kind=RequestKind.MANUAL, at_ms=100), at(100))
+    coordinator.request(CheckpointRequest(kind=RequestKind.MANUAL, at_ms=100), at(100))
     completed(coordinator, 1, 200)
     coordinator.epoch_finished(ref(3).epoch, True, at(300))
-    coordinator.request(Request(kind=RequestKind.SAVEPOINT, at_ms=300), at(300))
+    coordinator.request(CheckpointRequest(kind=RequestKind.SAVEPOINT, at_ms=300), at(300))
     coordinator.acknowledge(ack(2, 0), at(400))
     coordinator.acknowledge(ack(2, 1), at(400))
     actions = coordinator.acknowledge(ack(2, 2), at(400))
-    assert not of(Publish, actions)
+    assert not of(CompleteCheckpoint, actions)
     assert [a.epoch for a in actions if isinstance(a, StartUpload)] == [ref(3).epoch]
-    assert [a.pending.id for a in completed(coordinator, 3, 500) if isinstance(a, Publish)] == [2]
+    assert [a.pending.id for a in completed(coordinator, 3, 500) if isinstance(a, CompleteCheckpoint)] == [2]
 
 
 @pytest.mark.feature("D10")
@@ -365,8 +368,8 @@ def test_a_forced_checkpoint_is_subsumed_like_any_other() -> None:
     """Ids in the log only grow, so one that comes late cannot be published any more."""
     coordinator = started()
     coordinator.epoch_finished(epoch(1), True, at(10))
-    coordinator.request(Request(kind=RequestKind.MANUAL, at_ms=20, forced=True), at(20))
-    coordinator.request(Request(kind=RequestKind.MANUAL, at_ms=30, forced=True), at(30))
+    coordinator.request(CheckpointRequest(kind=RequestKind.MANUAL, at_ms=20, forced=True), at(20))
+    coordinator.request(CheckpointRequest(kind=RequestKind.MANUAL, at_ms=30, forced=True), at(30))
     aborted = of(NotifyAborted, completed(coordinator, 2, 50))
     assert [a.id for a in aborted if isinstance(a, NotifyAborted)] == [1]
 
@@ -406,7 +409,7 @@ def test_an_interval_shorter_than_min_pause_is_raised_to_it() -> None:
 def test_without_an_interval_nothing_is_taken_by_itself() -> None:
     coordinator = started(Cadence(interval_ms=None))
     assert coordinator.epoch_finished(epoch(1), True, at(10**9)) == []
-    assert of(StartUpload, coordinator.request(Request(kind=RequestKind.MANUAL, at_ms=10**9), at(10**9)))
+    assert of(StartUpload, coordinator.request(CheckpointRequest(kind=RequestKind.MANUAL, at_ms=10**9), at(10**9)))
 
 
 @pytest.mark.feature("D3")
@@ -425,7 +428,7 @@ def test_too_many_cleanings_hold_everything_back() -> None:
         for task in range(3):
             coordinator.acknowledge(ack(id, task), at(id * 2_000 + 1))
         if id < 3:
-            coordinator.published(id, ref(id), (id - 1,) if id > 1 else (0,), at(id * 2_000 + 2))
+            coordinator.on_completed(id, ref(id), (id - 1,) if id > 1 else (0,), at(id * 2_000 + 2))
     assert coordinator.pending == ()
     assert of(StartUpload, coordinator.cleaned(1, at(9_000)))
 
@@ -447,10 +450,10 @@ def test_a_rewind_aborts_pending_checkpoints_and_the_next_epoch_starts_over() ->
 def test_after_the_savepoint_that_ends_the_job_nothing_is_triggered() -> None:
     coordinator = started()
     coordinator.epoch_finished(epoch(1), True, at(50))
-    coordinator.request(Request(kind=RequestKind.TERMINAL_SAVEPOINT, at_ms=60), at(60))
+    coordinator.request(CheckpointRequest(kind=RequestKind.TERMINAL_SAVEPOINT, at_ms=60), at(60))
     completed(coordinator, 1, 100)
     assert coordinator.epoch_finished(epoch(2), True, at(5_000)) == []
-    refused = coordinator.request(Request(kind=RequestKind.MANUAL, at_ms=6_000), at(6_000))
+    refused = coordinator.request(CheckpointRequest(kind=RequestKind.MANUAL, at_ms=6_000), at(6_000))
     assert [a.reason for a in refused if isinstance(a, NotifyAborted)] == [Reason.CHECKPOINT_COORDINATOR_SHUTDOWN]
 
 
@@ -459,7 +462,7 @@ def test_while_the_job_is_being_stopped_no_later_checkpoint_begins() -> None:
     """The savepoint would go back behind it, and output that had completed would be lost."""
     coordinator = started()
     coordinator.epoch_finished(epoch(1), True, at(50))
-    coordinator.request(Request(kind=RequestKind.TERMINAL_SAVEPOINT, at_ms=60), at(60))
+    coordinator.request(CheckpointRequest(kind=RequestKind.TERMINAL_SAVEPOINT, at_ms=60), at(60))
     assert not of(StartUpload, coordinator.epoch_finished(epoch(2), True, at(2_000)))
     assert [a.id for a in coordinator.tick(at(5_060)) if isinstance(a, StartUpload)] == [
         2
@@ -492,7 +495,7 @@ def test_one_acknowledgement_of_ten_thousand_tasks_is_cheap() -> None:
     for one in acks:
         actions = coordinator.acknowledge(one, at(5))
     spent_us = (time.process_time() - began) * 1e6 / len(acks)
-    assert isinstance(actions[0], Publish)
+    assert isinstance(actions[0], CompleteCheckpoint)
     assert spent_us < 50
 
 
@@ -527,11 +530,11 @@ def test_ids_enter_the_log_in_order_even_when_the_older_upload_ends_last() -> No
     coordinator.epoch_finished(epoch(2), True, at(1_200))
     for task in range(3):
         last = coordinator.acknowledge(ack(2, task, f"f2-{task}"), at(1_300))
-    assert [a.pending.id for a in of(Publish, last)] == [2]
+    assert [a.pending.id for a in of(CompleteCheckpoint, last)] == [2]
     for task in range(3):
         last = coordinator.acknowledge(ack(1, task, f"f1-{task}"), at(1_400))
-    assert of(Publish, last) == []
-    assert len(of(DiscardFiles, coordinator.published(2, ref(2), (), at(1_500)))) == 1
+    assert of(CompleteCheckpoint, last) == []
+    assert len(of(DiscardFiles, coordinator.on_completed(2, ref(2), (), at(1_500)))) == 1
 
 
 @pytest.mark.feature("C10")
@@ -542,14 +545,14 @@ def test_the_older_one_is_published_when_the_newer_one_could_not_be() -> None:
     for id in (2, 1):
         for task in range(3):
             coordinator.acknowledge(ack(id, task), at(1_300))
-    assert [a.pending.id for a in of(Publish, coordinator.publish_failed(2, at(1_400)))] == [1]
+    assert [a.pending.id for a in of(CompleteCheckpoint, coordinator.on_completion_failed(2, at(1_400)))] == [1]
 
 
 @pytest.mark.feature("D11")
 def test_a_checkpoint_on_request_counts_as_one_of_the_concurrent_ones() -> None:
     coordinator = started()
     coordinator.epoch_finished(epoch(1), True, at(50))
-    coordinator.request(Request(kind=RequestKind.MANUAL, at_ms=at(60).monotonic_ms, forced=True), at(60))
+    coordinator.request(CheckpointRequest(kind=RequestKind.MANUAL, at_ms=at(60).monotonic_ms, forced=True), at(60))
     coordinator.epoch_finished(epoch(2), True, at(1_200))
     assert [pending.epoch for pending in coordinator.pending] == [epoch(1)]
 
@@ -603,10 +606,14 @@ class Life:
             case "savepoint in an epoch":
                 return self._epoch(False, ["savepoint", "complete", "tick"])
             case "manual" | "full":
-                request = Request(kind=RequestKind.MANUAL, at_ms=self.now, forced=True, full=event == "full" or None)
+                request = CheckpointRequest(
+                    kind=RequestKind.MANUAL, at_ms=self.now, forced=True, full=event == "full" or None
+                )
                 return self.coordinator.request(request, now)
             case "savepoint":
-                return self.coordinator.request(Request(kind=RequestKind.SAVEPOINT, at_ms=self.now, target="sp"), now)
+                return self.coordinator.request(
+                    CheckpointRequest(kind=RequestKind.SAVEPOINT, at_ms=self.now, target="sp"), now
+                )
             case "complete":
                 return self._complete()
             case "rewind":
@@ -630,9 +637,9 @@ class Life:
         for pending in self.coordinator.pending[:1]:
             for task in range(3):
                 self.coordinator.acknowledge(ack(pending.id, task), at(self.now))
-            if pending.stage is Stage.PUBLISHING:
+            if pending.stage is Stage.COMPLETING:
                 done = replace(ref(pending.id), epoch=pending.epoch)
-                return self.coordinator.published(pending.id, done, (), at(self.now))
+                return self.coordinator.on_completed(pending.id, done, (), at(self.now))
         return []
 
     def note(self, actions: Sequence[Action]) -> None:
@@ -709,7 +716,9 @@ def test_a_request_by_hand_waits_for_no_epoch(kind: RequestKind) -> None:
     coordinator = started()
     completed_first(coordinator)
     coordinator.look(Ahead(runs=True))
-    assert of(StartUpload, coordinator.request(Request(kind=kind, at_ms=at(300).monotonic_ms, target="sp"), at(300)))
+    assert of(
+        StartUpload, coordinator.request(CheckpointRequest(kind=kind, at_ms=at(300).monotonic_ms, target="sp"), at(300))
+    )
 
 
 def test_a_checkpoint_is_taken_at_the_end_of_an_epoch_whose_announcement_became_void() -> None:
@@ -763,12 +772,12 @@ def test_only_what_the_job_ends_with_contains_an_epoch_at_the_end_of_event_time(
     """A job that went back to such a checkpoint would find all its further rows late."""
     coordinator = started()
     coordinator.epoch_finished(epoch(1), True, at(50), drains=True)
-    user = Request(kind=RequestKind.MANUAL, at_ms=at(60).monotonic_ms, token="user", forced=True)
+    user = CheckpointRequest(kind=RequestKind.MANUAL, at_ms=at(60).monotonic_ms, token="user", forced=True)
     assert not of(StartUpload, coordinator.request(user, at(60)))
     assert not of(StartUpload, coordinator.tick(at(5_000)))
     assert coordinator.announce(0, at(5_000)) is None
     coordinator.look(Ahead())
-    last = Request(kind=kind, at_ms=at(5_000).monotonic_ms, final=kind is RequestKind.MANUAL, forced=True)
+    last = CheckpointRequest(kind=kind, at_ms=at(5_000).monotonic_ms, final=kind is RequestKind.MANUAL, forced=True)
     assert [each.request for each in of(StartUpload, coordinator.request(last, at(5_000)))] == [last]
 
 
@@ -789,6 +798,6 @@ def test_a_checkpoint_that_was_announced_to_an_epoch_at_the_end_of_event_time_is
     assert announced == 1
     coordinator.look(Ahead(taken=1))
     assert not of(StartUpload, coordinator.epoch_finished(epoch(2), True, at(150), announced, drains=True))
-    last = Request(kind=RequestKind.MANUAL, at_ms=at(160).monotonic_ms, final=True, forced=True)
+    last = CheckpointRequest(kind=RequestKind.MANUAL, at_ms=at(160).monotonic_ms, final=True, forced=True)
     (upload,) = of(StartUpload, coordinator.request(last, at(160)))
     assert (upload.id, upload.epoch) == (2, epoch(2))

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from tests.unit.checkpoint.history_kit import ref
 from tidegate.checkpoint.coordination.coordinator import (
     Action,
+    CompleteCheckpoint,
     Coordinator,
     NotifyAborted,
-    Publish,
     StartUpload,
     WakeAt,
 )
 from tidegate.checkpoint.coordination.failure import CheckpointFailureReason as Reason
-from tidegate.checkpoint.coordination.requests import Request, RequestKind
+from tidegate.checkpoint.coordination.requests import CheckpointRequest, RequestKind
 from tidegate.checkpoint.coordination.timing import Cadence, Timing
 from tidegate.checkpoint.files.task_part import UploadAck
 from tidegate.core.ids import EpochId, Slot, TaskId, Term
@@ -59,7 +59,7 @@ class Played:
 
     def take(self, actions: list[Action]) -> None:
         for action in actions:
-            if isinstance(action, Publish):
+            if isinstance(action, CompleteCheckpoint):
                 self.publishing.append(action.pending.id)
                 self.seen.append(("publish", action.pending.id, action.pending.epoch))
             else:
@@ -84,12 +84,12 @@ class Played:
             self.take(coordinator.decline(uploading[-1], Reason.CHECKPOINT_DECLINED, now))
         elif event == "publish" and self.publishing:
             id = self.publishing.pop(0)
-            self.take(coordinator.published(id, ref(id), (id - 1,), now))
+            self.take(coordinator.on_completed(id, ref(id), (id - 1,), now))
         elif event == "fail" and self.publishing:
-            self.take(coordinator.publish_failed(self.publishing.pop(0), now))
+            self.take(coordinator.on_completion_failed(self.publishing.pop(0), now))
         elif event in ("manual", "savepoint"):
             kind = RequestKind.MANUAL if event == "manual" else RequestKind.SAVEPOINT
-            self.take(coordinator.request(Request(kind=kind, at_ms=now.monotonic_ms, target="sp"), now))
+            self.take(coordinator.request(CheckpointRequest(kind=kind, at_ms=now.monotonic_ms, target="sp"), now))
         elif event == "rewind" and not self.publishing:
             self.take(coordinator.abort_all(Reason.CHECKPOINT_COORDINATOR_SUSPEND, now))
         elif event == "clean":
@@ -140,7 +140,7 @@ def test_a_clock_set_forward_two_hours_expires_nothing_and_people_see_the_time_t
     clock.advance(400)
     assert not [a for a in coordinator.tick(clock.now()) if isinstance(a, NotifyAborted)]
     coordinator.acknowledge(UploadAck(checkpoint_id=1, task=TASK, state=None), clock.now())
-    coordinator.published(1, ref(1), (), clock.now())
+    coordinator.on_completed(1, ref(1), (), clock.now())
     shown = coordinator.statistics.latest_completed
     assert shown is not None
     assert (shown.trigger_timestamp, shown.end_to_end_ms) == (1_767_225_600_000, 400)

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.checkpoint.coordination.requests import Load, Request, RequestKind, RequestQueue, RunNow, Wait, choose
+from tidegate.checkpoint.coordination.requests import (
+    CheckpointRequest,
+    Load,
+    RequestKind,
+    RequestQueue,
+    RunNow,
+    Wait,
+    choose,
+)
 
-PERIODIC = Request(kind=RequestKind.PERIODIC, at_ms=0)
-MANUAL = Request(kind=RequestKind.MANUAL, at_ms=0)
-FORCED = Request(kind=RequestKind.MANUAL, at_ms=0, forced=True)
-SAVEPOINT = Request(kind=RequestKind.SAVEPOINT, at_ms=0)
-STOP = Request(kind=RequestKind.TERMINAL_SAVEPOINT, at_ms=0)
+PERIODIC = CheckpointRequest(kind=RequestKind.PERIODIC, at_ms=0)
+MANUAL = CheckpointRequest(kind=RequestKind.MANUAL, at_ms=0)
+FORCED = CheckpointRequest(kind=RequestKind.MANUAL, at_ms=0, forced=True)
+SAVEPOINT = CheckpointRequest(kind=RequestKind.SAVEPOINT, at_ms=0)
+STOP = CheckpointRequest(kind=RequestKind.TERMINAL_SAVEPOINT, at_ms=0)
 
 
 @pytest.mark.feature("D6", "D11", "D12", "D13")
@@ -30,7 +38,7 @@ STOP = Request(kind=RequestKind.TERMINAL_SAVEPOINT, at_ms=0)
         (MANUAL, Load(0, 1, None), RunNow(MANUAL)),
     ],
 )
-def test_rule(first: Request | None, load: Load, expected: RunNow | Wait) -> None:
+def test_rule(first: CheckpointRequest | None, load: Load, expected: RunNow | Wait) -> None:
     assert choose(first, load, max_concurrent=1, now_ms=1_000) == expected
 
 
@@ -46,7 +54,10 @@ def test_savepoints_go_first_then_forced_then_manual_then_periodic() -> None:
 
 def test_among_equals_the_oldest_goes_first() -> None:
     queue = RequestQueue()
-    later, earlier = Request(kind=RequestKind.MANUAL, at_ms=20), Request(kind=RequestKind.MANUAL, at_ms=10)
+    later, earlier = (
+        CheckpointRequest(kind=RequestKind.MANUAL, at_ms=20),
+        CheckpointRequest(kind=RequestKind.MANUAL, at_ms=10),
+    )
     queue.add(later)
     queue.add(earlier)
     assert queue.take(Load(0, 0, None), 1, 30) == RunNow(earlier)
@@ -64,14 +75,14 @@ def test_a_full_queue_gives_up_the_periodic_one_and_then_refuses() -> None:
 @pytest.mark.large
 def test_the_queue_holds_a_thousand() -> None:
     queue = RequestQueue()
-    answers = [queue.add(Request(kind=RequestKind.MANUAL, at_ms=n)) for n in range(1_001)]
+    answers = [queue.add(CheckpointRequest(kind=RequestKind.MANUAL, at_ms=n)) for n in range(1_001)]
     assert answers.count(None) == 1_000
-    assert answers[-1] == Request(kind=RequestKind.MANUAL, at_ms=1_000)
+    assert answers[-1] == CheckpointRequest(kind=RequestKind.MANUAL, at_ms=1_000)
 
 
 @pytest.mark.feature("D13")
 def test_one_periodic_request_is_enough() -> None:
     queue = RequestQueue()
     queue.add(PERIODIC)
-    queue.add(Request(kind=RequestKind.PERIODIC, at_ms=5))
+    queue.add(CheckpointRequest(kind=RequestKind.PERIODIC, at_ms=5))
     assert len(queue) == 1

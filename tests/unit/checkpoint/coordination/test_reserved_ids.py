@@ -27,7 +27,7 @@ def test_clean_up_spares_a_reserved_id_and_its_base_until_it_is_released() -> No
     assert isinstance(started, StartUpload)
     assert started.id == 6
     assert coordinator.in_flight().lowest_id == 5
-    coordinator.release(5)
+    coordinator.return_id(5)
     assert coordinator.in_flight() == InFlight(6)
 
 

@@ -132,7 +132,7 @@ class Driver:
         draft = Draft(
             id=self.id, epoch=epoch, metadata=data, checksum=checksum_in(data), contents=contents, objects=parts.new
         )
-        ref = self.storage.run(self.store.publish(draft))
+        ref = self.storage.run(self.store.append_checkpoint(draft))
         assert isinstance(ref, CheckpointRef)
         return ref
 

@@ -79,7 +79,7 @@ BOUNDARY = Boundary(Term(5), last_id=7, pending_id=9, epoch=EpochId(Term(5), 40)
 
 @pytest.mark.feature("E16")
 @pytest.mark.parametrize(
-    ("path", "settled"),
+    ("path", "passed"),
     [
         (state(4, 99), True),  # a former driver's: it can publish nothing any more
         (state(6, 1), False),  # a successor's: never ours to judge
@@ -99,9 +99,9 @@ BOUNDARY = Boundary(Term(5), last_id=7, pending_id=9, epoch=EpochId(Term(5), 40)
         ("savepoints/1/_metadata", False),
     ],
 )
-def test_what_a_sweep_may_touch(path: str, settled: bool) -> None:
-    assert BOUNDARY.settled(LAYOUT, path) is settled
-    assert orphans(LAYOUT, [path], BOUNDARY, []) == ((path,) if settled else ())
+def test_what_a_sweep_may_touch(path: str, passed: bool) -> None:
+    assert BOUNDARY.has_passed(LAYOUT, path) is passed
+    assert orphans(LAYOUT, [path], BOUNDARY, []) == ((path,) if passed else ())
     assert orphans(LAYOUT, [path], BOUNDARY, [path]) == ()
 
 

@@ -109,7 +109,7 @@ class Job:
         BODIES[body] = CheckpointContents(frozenset(), frozenset(), ())
         epoch = EpochId(store.term, id * 10)
         self.storage.run(
-            store.publish(Draft(id=id, epoch=epoch, metadata=body, checksum=checksum, contents=BODIES[body]))
+            store.append_checkpoint(Draft(id=id, epoch=epoch, metadata=body, checksum=checksum, contents=BODIES[body]))
         )
 
     def tidy(self, store: CompletedCheckpointStore) -> None:

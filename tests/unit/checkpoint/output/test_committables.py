@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.unit.checkpoint.history_kit import PlainStorage, committable
 from tidegate.checkpoint.effects import CommitFailed
 from tidegate.checkpoint.output.committables import Ledger, commit, in_order, marks, read_record, record
-from tidegate.checkpoint.output.release_plan import publications
+from tidegate.checkpoint.output.release_plan import commit_batches
 from tidegate.connectors.sink import Committable
 from tidegate.core.ids import EpochId, Term
 
@@ -49,7 +49,7 @@ def test_a_target_that_refuses_holds_back_its_own_sink_only() -> None:
     storage = PlainStorage()
     storage.refused = {at(2)}
     waiting = [committable(3), committable(1), committable(2), committable(5, partition=1), committable(4, sink="up")]
-    down, up = publications(waiting)
+    down, up = commit_batches(waiting)
     with pytest.raises(CommitFailed):
         storage.run(commit(down))
     storage.run(commit(up))
@@ -59,7 +59,7 @@ def test_a_target_that_refuses_holds_back_its_own_sink_only() -> None:
 def test_after_a_rescale_old_output_goes_first_under_its_old_partition() -> None:
     waiting = [committable(1, 7, term=2), committable(90, 7, term=1), committable(1, 0, term=2)]
     assert [[c.epoch for c in lane] for lane in in_order(waiting).values()] == [[at(90), at(1, 2)], [at(1, 2)]]
-    (all_of_it,) = publications(waiting)
+    (all_of_it,) = commit_batches(waiting)
     assert [(c.epoch, c.slot) for c in all_of_it.committables] == [(at(90), 7), (at(1, 2), 0), (at(1, 2), 7)]
 
 

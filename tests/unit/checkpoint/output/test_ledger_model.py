@@ -15,8 +15,8 @@ from tests.unit.checkpoint.history_kit import LINE
 from tidegate.checkpoint.files.contents import CheckpointContents
 from tidegate.checkpoint.metadata import CommittedMark
 from tidegate.checkpoint.output.committables import Carried, Channel, Ledger, channel, marks
-from tidegate.checkpoint.output.publisher_choice import PublisherChoice
-from tidegate.checkpoint.output.release_plan import ReleaseSchedule, publications, summary
+from tidegate.checkpoint.output.committer_choice import CommitterChoice
+from tidegate.checkpoint.output.release_plan import ReleaseSchedule, commit_batches, summary
 from tidegate.connectors.sink import Committable
 from tidegate.core.clock import Instant, MonotonicMs, WallMs
 from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
@@ -127,7 +127,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(epoch=EPOCHS, most=st.integers(1, 3))
     def ask(self, epoch: EpochId, most: int) -> None:
-        due, expected = self.ledger.up_to(epoch), publications(self.model.up_to(epoch))
+        due, expected = self.ledger.up_to(epoch), commit_batches(self.model.up_to(epoch))
         assert due.waiting_sinks() == [each.sink for each in expected]
         assert bool(due) == bool(expected)
         assert due.first() == min((each.committables[0].epoch for each in expected), default=None)
@@ -209,7 +209,7 @@ def test_questions_about_a_sink_cost_its_epochs_and_not_its_slots() -> None:
     def ask(ledger: Ledger) -> None:
         due = ledger.up_to(EpochId(Term(1), 50))
         summary(due, ReleaseSchedule())
-        PublisherChoice([Uid("out")]).of_driver(due, (), NOW)
+        CommitterChoice([Uid("out")]).of_driver(due, (), NOW)
         assert due
         due.first()
         due.newest()

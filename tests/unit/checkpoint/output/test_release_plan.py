@@ -15,9 +15,9 @@ from tidegate.checkpoint.output.committables import Ledger, commit, marks
 from tidegate.checkpoint.output.release_plan import (
     Backoff,
     Bounds,
-    Publication,
+    CommitBatch,
     ReleaseSchedule,
-    publications,
+    commit_batches,
     summary,
 )
 from tidegate.checkpoint.output.sink_output import OutputUpTo
@@ -98,9 +98,9 @@ class Target:
 def test_no_older_value_of_a_key_is_published_after_a_newer_one(found: Waiting, failures: list[bool]) -> None:
     ledger, target = Ledger(found.keys), Target(found.keys, failures)
     while len(ledger):
-        for publication in publications(ledger.waiting()):
-            if target.run(commit(publication)):  # type: ignore[arg-type]
-                ledger.confirm(marks(publication.committables))
+        for batch in commit_batches(ledger.waiting()):
+            if target.run(commit(batch)):  # type: ignore[arg-type]
+                ledger.confirm(marks(batch.committables))
     assert target.published == set(found.keys)
 
 
@@ -110,7 +110,7 @@ def test_tasks_that_publish_independently_twice_and_late_keep_the_order_of_every
 ) -> None:
     found = data.draw(waiting(keyed))
     ledger, schedule, target = Ledger(found.keys), ReleaseSchedule(), Target(found.keys, failures)
-    given_out: list[Publication] = []
+    given_out: list[CommitBatch] = []
     while len(ledger):
         asked = schedule.for_tasks(ledger.up_to(LAST), at(0), {Uid("out"): keyed})
         given_out += asked

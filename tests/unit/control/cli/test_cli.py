@@ -17,12 +17,12 @@ from click.testing import CliRunner, Result
 from tests.unit.runtime.driver.run_kit import run_report
 from tests.unit.runtime.monitoring.test_progress import complete, coordinator
 from tests.unit.savepoint.checkpoint_kit import Held, History, Operator, listing, mapping, value
-from tidegate.checkpoint.coordination.statistics import CheckpointStatistics
+from tidegate.checkpoint.coordination.statistics import CheckpointStatsTracker
 from tidegate.checkpoint.job_log.entry import to_bytes
 from tidegate.checkpoint.job_log.log import path_of
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.control.cli import main
-from tidegate.core.storage_cost import LIST_PRICES, RequestCounts
+from tidegate.core.storage_cost import LIST_PRICES, StorageCalls
 from tidegate.graph.states import StateKind, StateSpec
 from tidegate.savepoint import snapshot as snapshot_module
 from tidegate.state.keys.entry_keys import TimeWindow
@@ -74,11 +74,11 @@ def test_list_shows_what_the_log_retains(history: History, tmp_path: Path, where
 
 
 def test_list_shows_the_requests_that_a_record_of_a_run_knows(history: History, tmp_path: Path) -> None:
-    statistics, two = CheckpointStatistics(prices=LIST_PRICES), coordinator()
+    statistics, two = CheckpointStatsTracker(prices=LIST_PRICES), coordinator()
     two.statistics = statistics
     complete(two, 1_000)
     complete(two, 2_000)
-    statistics.charge(2, RequestCounts(writes=12, lists=3, reads=2, written_bytes=4_096))
+    statistics.record_calls(2, StorageCalls(writes=12, lists=3, reads=2, written_bytes=4_096))
     record = run_report(checkpoints=statistics.report(at(3_000)))
     history.storage.put(JobLayout("orders").run(record.term), record.to_bytes())
     first, second = told("checkpoints", "list", tmp_path / "ckpt")["checkpoints"]

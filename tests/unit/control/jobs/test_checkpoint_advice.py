@@ -7,7 +7,7 @@ from msgspec import UNSET
 
 from tests.unit.runtime.monitoring.test_progress import EPOCH, TASK
 from tidegate.checkpoint.coordination.coordinator import Coordinator
-from tidegate.checkpoint.coordination.requests import Request, RequestKind
+from tidegate.checkpoint.coordination.requests import CheckpointRequest, RequestKind
 from tidegate.checkpoint.coordination.statistics import CheckpointStats
 from tidegate.checkpoint.coordination.timing import Cadence, Timing
 from tidegate.checkpoint.files.task_part import UploadAck
@@ -29,7 +29,7 @@ def checkpoint(*, epoch_ms: int, upload_ms: int, size: int = 4_100_000, snapshot
     """A checkpoint whose task acknowledges when its upload and the epoch in progress are over. Another task needs no time."""
     made = Coordinator(Timing(Cadence(None)), [TASK, OTHER])
     made.epoch_finished(EPOCH, True, at(0))
-    made.request(Request(kind=RequestKind.MANUAL, at_ms=1_000), at(1_000))
+    made.request(CheckpointRequest(kind=RequestKind.MANUAL, at_ms=1_000), at(1_000))
     (pending,) = made.pending
     for task, took_ms, after_ms in ((OTHER, 0, 1), (TASK, upload_ms, epoch_ms)):
         ack = UploadAck(
@@ -44,7 +44,7 @@ def checkpoint(*, epoch_ms: int, upload_ms: int, size: int = 4_100_000, snapshot
         )
         made.acknowledge(ack, at(1_000 + after_ms))
     done = CheckpointRef(id=pending.id, term=Term(3), epoch=EPOCH, lineage=Lineage("l"), metadata="m", checksum="c")
-    made.published(pending.id, done, (), at(1_000 + epoch_ms))
+    made.on_completed(pending.id, done, (), at(1_000 + epoch_ms))
     completed = made.statistics.latest_completed
     assert completed is not None
     return completed

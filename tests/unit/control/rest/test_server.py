@@ -18,7 +18,7 @@ from tests.unit.runtime.driver.run_kit import run_report
 from tests.unit.runtime.monitoring.test_progress import TASK, complete, coordinator
 from tests.unit.savepoint.checkpoint_kit import History, Operator, value
 from tidegate.checkpoint.coordination.failure import CheckpointFailureReason
-from tidegate.checkpoint.coordination.requests import Request, RequestKind
+from tidegate.checkpoint.coordination.requests import CheckpointRequest, RequestKind
 from tidegate.checkpoint.job_log.entry import CheckpointRef
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.config import CheckpointConfig, Checkpointing, read_options
@@ -28,7 +28,7 @@ from tidegate.control.rest.request_checks import AllowedHosts
 from tidegate.control.rest.routes import openapi
 from tidegate.control.rest.server import application
 from tidegate.core.ids import EpochId, Lineage, Term
-from tidegate.core.storage_cost import LIST_PRICES, RequestCounts
+from tidegate.core.storage_cost import LIST_PRICES, StorageCalls
 from tidegate.metrics import catalog
 from tidegate.metrics.metric import Sample
 from tidegate.runtime.driver.autoscaling import Autoscaler
@@ -288,8 +288,8 @@ def test_checkpoints_as_flink_shows_them(client: TestClient) -> None:
 
 
 def test_a_checkpoint_tells_its_requests_bytes_and_estimated_cost(client: TestClient, run: Pretended) -> None:
-    made = RequestCounts(writes=12, lists=3, reads=2, deletes=1, written_bytes=4_200_000, read_bytes=90)
-    run.checkpoints.charge(1, made)
+    made = StorageCalls(writes=12, lists=3, reads=2, deletes=1, written_bytes=4_200_000, read_bytes=90)
+    run.checkpoints.record_calls(1, made)
     told = {
         "requests": {"write": 12, "list": 3, "read": 2, "delete": 1},
         "written_bytes": 4_200_000,
@@ -298,7 +298,7 @@ def test_a_checkpoint_tells_its_requests_bytes_and_estimated_cost(client: TestCl
     }
     assert client.get(f"/jobs/{ID}/checkpoints/details/1").json()["storage"] == told, "a directory costs nothing"
     run.checkpoints.prices = LIST_PRICES
-    run.checkpoints.charge(1, RequestCounts())
+    run.checkpoints.record_calls(1, StorageCalls())
     for one in (
         client.get(f"/jobs/{ID}/checkpoints/details/1").json(),
         client.get(f"/jobs/{ID}/checkpoints").json()["latest"]["completed"],
@@ -370,7 +370,7 @@ def test_the_server_knows_which_clients_await_a_result(run: Pretended) -> None:
 
 
 def test_a_checkpoint_under_way_is_in_the_history(run: Pretended, client: TestClient) -> None:
-    run.made.request(Request(kind=RequestKind.MANUAL, at_ms=5_000), at(5_000))
+    run.made.request(CheckpointRequest(kind=RequestKind.MANUAL, at_ms=5_000), at(5_000))
     history = client.get(f"/jobs/{ID}/checkpoints").json()["history"]
     assert [(c["id"], c["status"], c["num_acknowledged_subtasks"]) for c in history] == [
         (2, "IN_PROGRESS", 0),

@@ -21,7 +21,7 @@ from tests.unit.runtime.driver.epoch_kit import epoch_report
 from tidegate.checkpoint.completed.completed_store import RunEnded
 from tidegate.checkpoint.completed.retained import resolve
 from tidegate.checkpoint.coordination.savepoint_target import BadSavepointTarget
-from tidegate.checkpoint.coordination.statistics import CheckpointStatistics
+from tidegate.checkpoint.coordination.statistics import CheckpointStatsTracker
 from tidegate.checkpoint.coordination.timing import Cadence
 from tidegate.checkpoint.files.task_part import encode_part
 from tidegate.checkpoint.job_log import entry as entries
@@ -123,7 +123,7 @@ class Place:
         operators: tuple[OperatorInfo, ...] = (),
         before: CheckpointLoop | None = None,
         sources: tuple[Uid, ...] = (),
-        statistics: CheckpointStatistics | None = None,
+        statistics: CheckpointStatsTracker | None = None,
     ) -> CheckpointLoop:
         job = JobDescription(
             job=owned.history.layout.job,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.runtime.driver.driver_kit import Driver
-from tidegate.checkpoint.coordination.statistics import CheckpointStatistics
+from tidegate.checkpoint.coordination.statistics import CheckpointStatsTracker
 from tidegate.checkpoint.task.version_upload import Materialized, Stored
 from tidegate.core.clock import Instant, MonotonicMs
 from tidegate.core.ids import AttemptId, EpochId, Slot, TaskId, Term
@@ -56,7 +56,7 @@ def test_the_first_turn_is_that_of_any_task() -> None:
 def test_a_materializer_begins_at_a_random_task(tmp_path: Path, chance: float, first: int) -> None:
     with Driver(tmp_path) as driver:
         job = replace(driver.loop.checkpointer._job, parallelism=len(TASKS))
-        term = RunningTerm(driver.owned, job, driver.loop.sinks, CheckpointStatistics(), chance=lambda: chance)
+        term = RunningTerm(driver.owned, job, driver.loop.sinks, CheckpointStatsTracker(), chance=lambda: chance)
         turns = term.checkpointer._materializer._turns
     assert turns._number == first
 

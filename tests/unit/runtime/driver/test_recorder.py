@@ -15,7 +15,7 @@ from tests.unit.runtime.driver.run_kit import run_report
 from tests.unit.runtime.monitoring.test_progress import complete, coordinator
 from tests.waiting import eventually
 from tidegate.checkpoint.coordination.failure import CheckpointFailureReason
-from tidegate.checkpoint.coordination.requests import Request, RequestKind
+from tidegate.checkpoint.coordination.requests import CheckpointRequest, RequestKind
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.config import CheckpointConfig, Checkpointing, read_options
 from tidegate.core.ids import Term
@@ -141,7 +141,7 @@ def test_a_record_is_read_as_it_was_written(completed: int, failed: bool, status
     for number in range(completed):
         complete(made, 1_000 * (number + 1))
     if failed:
-        made.request(Request(kind=RequestKind.MANUAL, at_ms=90_000), at(90_000))
+        made.request(CheckpointRequest(kind=RequestKind.MANUAL, at_ms=90_000), at(90_000))
         made.decline(completed + 1, CheckpointFailureReason.CHECKPOINT_EXPIRED, at(91_000), "too slow")
     config = CheckpointConfig.of(read_options(Checkpointing(dir="/c", interval="10 s").to_options()))
     report = run_report(

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from tests.unit.runtime.driver.run_kit import TASK_LINE, run_report
 from tidegate.checkpoint.coordination.failure import CheckpointFailureReason as Reason
 from tidegate.checkpoint.coordination.statistics import (
+    CheckpointCounts,
     CheckpointStats,
+    CheckpointStatsSnapshot,
     CheckpointStatus,
-    Counts,
     Restored,
-    StatisticsReport,
 )
 from tidegate.config import CheckpointConfig, Checkpointing, read_options
 from tidegate.core.ids import EpochId, Term
@@ -52,9 +52,10 @@ def statistics(
     completed: CheckpointStats | None = None,
     failed: CheckpointStats | None = None,
     restored: Restored | None = None,
-) -> StatisticsReport:
-    return StatisticsReport(
-        counts=Counts(), latest_completed=completed, latest_savepoint=None, latest_failed=failed, latest_restored=restored,
+) -> CheckpointStatsSnapshot:
+    return CheckpointStatsSnapshot(
+        counts=CheckpointCounts(),
+        latest_completed=completed, latest_savepoint=None, latest_failed=failed, latest_restored=restored,
         summary=dict.fromkeys(("checkpointed_size", "state_size", "end_to_end_duration")), in_progress=(), history=(),
     )  # fmt: skip
 

@@ -14,8 +14,8 @@ from tests.unit.runtime.checkpoints.test_loop import WAIT_S, Place
 from tests.unit.runtime.driver.epoch_kit import epoch_report
 from tidegate.checkpoint.coordination.failure import CheckpointFailureReason
 from tidegate.checkpoint.coordination.pending import PendingCheckpoint
-from tidegate.checkpoint.coordination.requests import Request, RequestKind
-from tidegate.checkpoint.coordination.statistics import CheckpointStatistics
+from tidegate.checkpoint.coordination.requests import CheckpointRequest, RequestKind
+from tidegate.checkpoint.coordination.statistics import CheckpointStatsTracker
 from tidegate.core.ids import EpochId, Slot, TaskId, Term
 from tidegate.events.event import (
     CheckpointEvent,
@@ -129,7 +129,7 @@ def test_a_restore_tells_what_each_task_fetched(caplog: pytest.LogCaptureFixture
 def test_every_checkpoint_that_is_counted_is_told_once(tmp_path: Any) -> None:
     heard = Heard()
     events = JobEvents("job", [heard])
-    statistics = CheckpointStatistics(on_ended=events.checkpoint)
+    statistics = CheckpointStatsTracker(on_ended=events.checkpoint)
     with Place(tmp_path).run(statistics=statistics, savepoint_dir=str(tmp_path / "saved")) as loop:
         loop.request().result(WAIT_S)
         loop.request(full=True).result(WAIT_S)
@@ -147,8 +147,8 @@ def test_every_checkpoint_that_is_counted_is_told_once(tmp_path: Any) -> None:
 def test_a_failed_checkpoint_says_why() -> None:
     heard, now = Heard(), ManualClock().now()
     events = JobEvents("job", [heard])
-    statistics = CheckpointStatistics(on_ended=events.checkpoint)
-    request = Request(kind=RequestKind.PERIODIC, at_ms=now.monotonic_ms)
+    statistics = CheckpointStatsTracker(on_ended=events.checkpoint)
+    request = CheckpointRequest(kind=RequestKind.PERIODIC, at_ms=now.monotonic_ms)
     pending = PendingCheckpoint(
         id=3,
         epoch=EpochId(Term(1), 7),

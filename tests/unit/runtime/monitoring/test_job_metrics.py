@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tidegate.checkpoint.coordination.statistics import CheckpointStatistics
+from tidegate.checkpoint.coordination.statistics import CheckpointStatsTracker
 from tidegate.checkpoint.output.release_plan import WaitingOutput
 from tidegate.checkpoint.output.sink_commits import SinkCommits
 from tidegate.core.clock import Instant, MonotonicMs, WallMs
@@ -211,7 +211,7 @@ def test_the_watermark_has_a_lag_and_is_the_output_watermark_too() -> None:
 def test_the_last_commit_of_a_sink_tells_how_long_its_target_took() -> None:
     commits = SinkCommits()
     commits.committed(Uid("db"), 80, 4, 1_000)
-    commits.published_up_to([Uid("db")], EpochId(Term(1), 6))
+    commits.committed_up_to([Uid("db")], EpochId(Term(1), 6))
     run = SimpleNamespace(**{**vars(RUNNING), "sink_commits": commits})
     metrics = JobMetrics((Uid("db"),))
     metrics.epoch(report(1, operators={"db": (9, 0)}), [ack(0)])
@@ -235,7 +235,7 @@ def test_waiting_output_is_as_old_as_its_epoch() -> None:
 def test_work_is_unprotected_from_the_first_epoch_after_the_last_checkpoint() -> None:
     clock = Clock()
     metrics = JobMetrics((), clock, interval_ms=10_000)
-    run = SimpleNamespace(**{**vars(RUNNING), "checkpoints": CheckpointStatistics()})
+    run = SimpleNamespace(**{**vars(RUNNING), "checkpoints": CheckpointStatsTracker()})
     assert values(metrics, catalog.UNPROTECTED_AGE, run) == {"": 0}
     metrics.ages.ended(EpochId(Term(1), 1))
     clock.elapsed_ms = 30_000

@@ -9,7 +9,7 @@ import pytest
 
 from tidegate.checkpoint.coordination.coordinator import Coordinator
 from tidegate.checkpoint.coordination.failure import CheckpointFailureReason
-from tidegate.checkpoint.coordination.requests import Request, RequestKind
+from tidegate.checkpoint.coordination.requests import CheckpointRequest, RequestKind
 from tidegate.checkpoint.coordination.timing import Cadence, Timing
 from tidegate.checkpoint.files.task_part import UploadAck
 from tidegate.checkpoint.job_log.entry import CheckpointRef
@@ -32,7 +32,7 @@ def coordinator() -> Coordinator:
 
 
 def complete(made: Coordinator, at_ms: int) -> None:
-    made.request(Request(kind=RequestKind.MANUAL, at_ms=at_ms), at(at_ms))
+    made.request(CheckpointRequest(kind=RequestKind.MANUAL, at_ms=at_ms), at(at_ms))
     (pending,) = made.pending
     made.acknowledge(
         UploadAck(
@@ -46,7 +46,7 @@ def complete(made: Coordinator, at_ms: int) -> None:
         ),
         at(at_ms + 800),
     )
-    made.published(
+    made.on_completed(
         pending.id,
         CheckpointRef(id=pending.id, term=Term(3), epoch=EPOCH, lineage=Lineage("l"), metadata="m", checksum="c"),
         (),
@@ -66,7 +66,7 @@ def test_it_says_epoch_rate_and_the_newest_checkpoint() -> None:
 def test_a_checkpoint_that_failed_since_is_shown() -> None:
     made = coordinator()
     complete(made, 1_000)
-    made.request(Request(kind=RequestKind.MANUAL, at_ms=2_000), at(2_000))
+    made.request(CheckpointRequest(kind=RequestKind.MANUAL, at_ms=2_000), at(2_000))
     made.decline(2, CheckpointFailureReason.CHECKPOINT_DECLINED, at(2_500), "disk full")
     assert "checkpoint 2 FAILED: disk full" in line("orders", REPORT, made.statistics, 4_000)
 

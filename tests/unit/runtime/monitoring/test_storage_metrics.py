@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.core.storage_cost import RequestCounts, StoragePrices
+from tidegate.core.storage_cost import StorageCalls, StoragePrices
 from tidegate.metrics import catalog
 from tidegate.runtime.monitoring.storage_metrics import checkpoint_samples, dollars_per_day, storage_samples
 
@@ -29,11 +29,11 @@ def test_prices_of_the_job_are_used() -> None:
 
 
 def test_the_last_checkpoint_has_a_sample_for_each_kind_of_request_and_its_cost() -> None:
-    found = list(checkpoint_samples(RequestCounts(writes=3, reads=1), 0.25))
+    found = list(checkpoint_samples(StorageCalls(writes=3, reads=1), 0.25))
     requests = {each.labels["kind"]: each.value for each in found if each.metric is catalog.LAST_CHECKPOINT_REQUESTS}
     assert requests == {"write": 3, "list": 0, "read": 1, "delete": 0}
     assert [each.value for each in found if each.metric is catalog.LAST_CHECKPOINT_COST] == [0.25]
-    assert len(list(checkpoint_samples(RequestCounts(writes=3), None))) == 4
+    assert len(list(checkpoint_samples(StorageCalls(writes=3), None))) == 4
 
 
 @pytest.mark.parametrize(("is_priced", "uptime_ms"), [(False, DAY_MS), (True, 1_000)])

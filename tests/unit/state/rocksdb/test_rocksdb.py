@@ -174,14 +174,14 @@ def test_a_flush_that_makes_compaction_due_does_not_lose_tables(
     store = small.begin(tmp_path, None, v(1), (0, 127))
     store.load((n.to_bytes(4, "big") + b"%08d" % n, os.urandom(190)) for n in range(count))
     store.seal()
-    settle = database.flush_and_settle
+    settle = database.flush_and_wait
 
     def slowly(of: Rdict, *, compacts: bool) -> list[str]:
         tables = settle(of, compacts=compacts)
         time.sleep(0.15)
         return tables
 
-    monkeypatch.setattr("tidegate.state.rocksdb.store.flush_and_settle", slowly)
+    monkeypatch.setattr("tidegate.state.rocksdb.store.flush_and_wait", slowly)
     for number in range(2, 12):
         store = small.begin(tmp_path, v(1), v(number), (0, 127))
         store.delete_range(b"", (count // 2).to_bytes(4, "big"))

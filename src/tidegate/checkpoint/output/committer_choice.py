@@ -20,7 +20,7 @@ from tidegate.core.ids import Uid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PublisherLimits:
+class CommitterLimits:
     """When the driver hands a sink over to tasks, and takes it back."""
 
     small_bytes: int = 4 << 20
@@ -32,11 +32,11 @@ class PublisherLimits:
     longest_rest_ms: int = 3_600_000
 
 
-class PublisherChoice:
+class CommitterChoice:
     """Chooses for each sink of `either`. Time is passed with each call."""
 
-    def __init__(self, either: Iterable[Uid], limits: PublisherLimits | None = None) -> None:
-        self._either, self._limits = frozenset(either), limits or PublisherLimits()
+    def __init__(self, either: Iterable[Uid], limits: CommitterLimits | None = None) -> None:
+        self._either, self._limits = frozenset(either), limits or CommitterLimits()
         self._tasks_until_ms: dict[Uid, MonotonicMs] = {}
         """The sinks that tasks publish to, and until when they do so at least."""
         self._failures: dict[Uid, int] = {}

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.runtime.driver.driver_kit import VALUE_BYTES, Driver
-from tidegate.checkpoint.coordination.statistics import CheckpointStatistics
-from tidegate.core.storage_cost import LIST_PRICES, RequestCounts
-from tidegate.runtime.checkpoints.requests import CheckpointRequests
+from tidegate.checkpoint.coordination.statistics import CheckpointStatsTracker
+from tidegate.core.storage_cost import LIST_PRICES, StorageCalls
+from tidegate.runtime.checkpoints.storage_calls import CheckpointCalls
 
 
 def test_a_checkpoint_has_the_requests_of_its_task_and_of_the_driver(tmp_path: Path) -> None:
@@ -57,13 +57,13 @@ def test_whole_versions_beside_a_changelog_count_for_the_next_checkpoint(tmp_pat
         driver.settle()
         statistics = driver.loop.statistics
         before = statistics.history()[0].requests
-        counted = CheckpointRequests(driver.owned.history.storage, statistics)
-        counted.add(RequestCounts(writes=7, written_bytes=70))
+        counted = CheckpointCalls(driver.owned.history.storage, statistics)
+        counted.add(StorageCalls(writes=7, written_bytes=70))
         counted.storage.list()
-        counted.charge(1)
-        counted.charge(1)
-        counted.charge(None)
-        assert statistics.history()[0].requests == before + RequestCounts(writes=7, lists=1, written_bytes=70)
+        counted.record_calls(1)
+        counted.record_calls(1)
+        counted.record_calls(None)
+        assert statistics.history()[0].requests == before + StorageCalls(writes=7, lists=1, written_bytes=70)
         assert statistics.latest_completed == statistics.history()[0]
 
 
@@ -77,6 +77,6 @@ def test_the_cost_follows_the_requests_and_the_prices(tmp_path: Path) -> None:
 
 
 def test_a_charge_for_a_checkpoint_that_is_forgotten_changes_nothing() -> None:
-    statistics = CheckpointStatistics()
-    statistics.charge(9, RequestCounts(writes=1))
+    statistics = CheckpointStatsTracker()
+    statistics.record_calls(9, StorageCalls(writes=1))
     assert statistics.history() == ()
