@@ -349,35 +349,56 @@ def check(before: Entry | None, entry: Entry, path: str) -> None:
         raise LogCorrupt(path, why)
 
 
-def _objection(before: Entry | None, entry: Entry) -> str | None:  # noqa: C901 a list of rules, a line each
-    if entry.slot != (1 if before is None else before.slot + 1):
-        return "is not the slot after the one before it"
-    if entry.folder != _folder_after(before):
-        return "is not in the folder that the entry before it names"
-    if entry.format > 1 and entry.next_folder not in {entry.folder, entry.slot + 1} - {0}:
-        return "names a folder for the next entry that cannot hold it"
-    kept = () if before is None else before.retained
+def _objection(before: Entry | None, entry: Entry) -> str | None:
+    """Return the first rule that `entry` breaks as the successor of `before`."""
+    why = _objection_to_slot(before, entry)
+    if why is not None:
+        return why
     if entry.kind is EntryKind.CLAIM:
-        if ordinal(entry.term) < _ordinal_after(before, entry.base):
-            return "is a claim with a term out of order"
-        forks_copy = before is not None and _forks_copy(before, entry)
-        retained = _retained_after(before, entry.base)
-        if entry.retained != retained and not (forks_copy and entry.retained == _without_given(retained, entry.base)):
-            return "is a claim that changes what is retained"
-        if entry.disposing != (() if before is None else before.disposing) and not (forks_copy and not entry.disposing):
-            return "is a claim that changes what is to be disposed of"
-        if _owes_too_little(before, entry):
-            return "is a claim that forgets output which is still to come"
-        if entry.base is not None and entry.base.owned and entry.base not in kept:
-            return "is a claim whose base is not retained"
-        return None
+        return _objection_to_claim(before, entry)
+    # Every other kind is written by the driver whose claim, or later entry, is the one before.
     if before is None or entry.term != before.term:
         return "was not written by the owner of its time"
     if before.outcome is not None:
         return "follows the end of its run"
     if entry.lineage != before.lineage:
         return "changes the lineage without a claim"
-    new = [ref for ref in entry.retained if ref not in kept]
+    return _objection_to_retained(before, entry) or _objection_to_disposing(before, entry)
+
+
+def _objection_to_slot(before: Entry | None, entry: Entry) -> str | None:
+    if entry.slot != (1 if before is None else before.slot + 1):
+        return "is not the slot after the one before it"
+    if entry.folder != _folder_after(before):
+        return "is not in the folder that the entry before it names"
+    # Format 1 kept every entry in one folder, so its entries name no next one.
+    if entry.format > 1 and entry.next_folder not in {entry.folder, entry.slot + 1} - {0}:
+        return "names a folder for the next entry that cannot hold it"
+    return None
+
+
+def _objection_to_claim(before: Entry | None, entry: Entry) -> str | None:
+    """A claim takes over the log as it is. Only a fork in a copy of the directory leaves to the original what lies elsewhere:
+    see `in_copy`."""
+    if ordinal(entry.term) < _ordinal_after(before, entry.base):
+        return "is a claim with a term out of order"
+    forks_copy = before is not None and _forks_copy(before, entry)
+    retained = _retained_after(before, entry.base)
+    if entry.retained != retained and not (forks_copy and entry.retained == _without_given(retained, entry.base)):
+        return "is a claim that changes what is retained"
+    if entry.disposing != (() if before is None else before.disposing) and not (forks_copy and not entry.disposing):
+        return "is a claim that changes what is to be disposed of"
+    if _owes_too_little(before, entry):
+        return "is a claim that forgets output which is still to come"
+    # The files of a checkpoint that is no longer retained may already be deleted.
+    if entry.base is not None and entry.base.owned and entry.base not in (() if before is None else before.retained):
+        return "is a claim whose base is not retained"
+    return None
+
+
+def _objection_to_retained(before: Entry, entry: Entry) -> str | None:
+    """Only a checkpoint adds to what is retained, and only itself."""
+    new = [ref for ref in entry.retained if ref not in before.retained]
     if entry.kind is EntryKind.CHECKPOINT and (
         entry.base is None or new != [entry.base] or entry.base.id <= before.last_id
     ):
@@ -386,9 +407,16 @@ def _objection(before: Entry | None, entry: Entry) -> str | None:  # noqa: C901 
         return "is a savepoint of an older epoch than the newest checkpoint"
     if entry.kind is not EntryKind.CHECKPOINT and new:
         return "retains a checkpoint that was never published"
-    if not set(entry.disposing) <= set(_disposing_after(before, entry.retained)):
+    return None
+
+
+def _objection_to_disposing(before: Entry, entry: Entry) -> str | None:
+    """No sweep finds a claimed savepoint, so the log alone knows which of them are still to be deleted. An owner may strike
+    one from the list after it has deleted it, but must add what this entry drops."""
+    dropped = _disposing_after(before, entry.retained)
+    if not set(entry.disposing) <= set(dropped):
         return "disposes of a savepoint that it was not given, or that it retains"
-    if not set(_disposing_after(before, entry.retained)) - set(before.disposing) <= set(entry.disposing):
+    if not set(dropped) - set(before.disposing) <= set(entry.disposing):
         return "forgets to dispose of a savepoint that it was given"
     return None
 
