@@ -34,7 +34,7 @@ class CommitOutcome(enum.Enum):
 
 
 class RetryLater(ConnectorError):
-    """The target does not take rows now. They are kept and come again."""
+    """The target does not take rows now. They are kept, and the commit is retried."""
 
     code = "COMMIT_LATER"
     retryable = True
@@ -110,7 +110,7 @@ def outcome_of(error: Exception) -> CommitOutcome:
     return CommitOutcome.RETRY_LATER
 
 
-def outcomes(requests: Sequence[object], published: Sequence[object]) -> list[CommitOutcome]:
-    """Return the outcomes for a committer that has published some of its requests: the others were already committed."""
-    now = {id(request) for request in published}
+def outcomes(requests: Sequence[object], committed: Sequence[object]) -> list[CommitOutcome]:
+    """Return the outcomes for a committer that has committed some of its requests: the others were already committed."""
+    now = {id(request) for request in committed}
     return [CommitOutcome.COMMITTED if id(request) in now else CommitOutcome.ALREADY_COMMITTED for request in requests]

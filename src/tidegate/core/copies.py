@@ -18,10 +18,22 @@ from typing import Any
 from tidegate.core.types import TypeSchema, codec_of, schema_of
 
 _SHALLOW: dict[str, Any] = {"list": list, "dict": dict, "set": set}
-_ATOMS = frozenset({
-    int, float, str, bytes, bool, type(None), datetime.datetime, datetime.date, datetime.time, datetime.timedelta,
-    decimal.Decimal, uuid.UUID,
-})  # fmt: skip
+_ATOMS = frozenset(
+    {
+        int,
+        float,
+        str,
+        bytes,
+        bool,
+        type(None),
+        datetime.datetime,
+        datetime.date,
+        datetime.time,
+        datetime.timedelta,
+        decimal.Decimal,
+        uuid.UUID,
+    }
+)
 
 
 @cache

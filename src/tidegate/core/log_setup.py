@@ -33,7 +33,8 @@ class LogContext:
 
     def __init__(self, job: str, epoch: Callable[[], EpochId | None] = lambda: None) -> None:
         """`epoch` returns the epoch that the job is at. It is replaced once there is a term."""
-        self.job, self.epoch = job, epoch
+        self.job = job
+        self.epoch = epoch
 
     @contextmanager
     def entered(self) -> Iterator[None]:

@@ -39,9 +39,10 @@ class EventBus:
     def close(self, within_s: float = DRAIN_S) -> None:
         """Let the listeners handle what waits for them, then close them, within this time. May be repeated."""
         with self._order:
-            already, self._closed = self._closed, True
-        if already:
-            return
+            if self._closed:
+                return
+            self._closed = True
+        # Outside the lock: events that are emitted meanwhile are only logged, and their threads do not wait for listeners.
         until = time.monotonic() + within_s
         for delivery in self._deliveries:
             delivery.finish()
@@ -50,13 +51,15 @@ class EventBus:
 
 
 class _Delivery:
-    """The events that wait for one listener, and the thread that tells it."""
+    """The events that wait for one listener, and the thread that delivers them."""
 
     def __init__(self, listener: JobListener, most_waiting: int) -> None:
-        self._listener, self._name = listener, type(listener).__name__
+        self._listener = listener
+        self._name = type(listener).__name__
         self._most_waiting = most_waiting
         self._waiting: queue.SimpleQueue[JobEvent | None] = queue.SimpleQueue()
-        self._dropped = self._errors = 0
+        self._dropped = 0
+        self._errors = 0
         self._thread = threading.Thread(
             target=in_this_context(self._run), name=f"tidegate-listener-{self._name}", daemon=True
         )
@@ -70,9 +73,11 @@ class _Delivery:
         self._dropped += 1
         if self._dropped.bit_count() == 1:  # 1, 2, 4, 8 …: a line for each would drown the log.
             log.warning(
-                "listener %s does not keep up: %d events wait, %d dropped so far", self._name, self._most_waiting,
+                "listener %s does not keep up: %d events wait, %d dropped so far",
+                self._name,
+                self._most_waiting,
                 self._dropped,
-            )  # fmt: skip
+            )
 
     def finish(self) -> None:
         """Ask the thread to end after what waits now."""

@@ -125,7 +125,8 @@ class StateTtlConfigBuilder:
 
     def __init__(self, ttl: Duration) -> None:
         self._ttl = ttl
-        self._update_type, self._visibility = UpdateType.OnCreateAndWrite, StateVisibility.NeverReturnExpired
+        self._update_type = UpdateType.OnCreateAndWrite
+        self._visibility = StateVisibility.NeverReturnExpired
         self._time = TtlTimeCharacteristic.ProcessingTime
         self._others: dict[str, int] = {}
 

@@ -89,44 +89,56 @@ _HEALTH = Section(
             look=Look.NUMBER,
         ),
         _number(
-            "Work since the last checkpoint", c.UNPROTECTED_AGE.help + " In checkpoint intervals.",
-            f"{_now(c.UNPROTECTED_AGE)} / {_now(c.CHECKPOINT_INTERVAL)}", limits=(2, 3),
+            "Work since the last checkpoint",
+            c.UNPROTECTED_AGE.help + " In checkpoint intervals.",
+            f"{_now(c.UNPROTECTED_AGE)} / {_now(c.CHECKPOINT_INTERVAL)}",
+            limits=(2, 3),
         ),
         _number("Rows read", "Over all sources.", _rate(c.SOURCE_RECORDS), Unit.ROWS_PER_SECOND),
         _number("Watermark lag", c.WATERMARK_LAG.help, _now(c.WATERMARK_LAG), Unit.SECONDS),
         _number(
-            "Oldest waiting output", c.OLDEST_WAITING.help, f"max by (job) ({_now(c.OLDEST_WAITING)})", Unit.SECONDS,
+            "Oldest waiting output",
+            c.OLDEST_WAITING.help,
+            f"max by (job) ({_now(c.OLDEST_WAITING)})",
+            Unit.SECONDS,
             limits=(60, 300),
         ),
         _number("Restarts", c.RESTARTS.help, _now(c.RESTARTS), limits=(1, 4)),
     ),
-)  # fmt: skip
+)
 
 _FLOW = Section(
     "Is it keeping up?",
     (
         Panel(
-            title="Rows read by source", about=c.SOURCE_RECORDS.help, unit=Unit.ROWS_PER_SECOND,
+            title="Rows read by source",
+            about=c.SOURCE_RECORDS.help,
+            unit=Unit.ROWS_PER_SECOND,
             queries=(Query(_rate(c.SOURCE_RECORDS, "job, source"), "{{job}} {{source}}"),),
         ),
         _chart("Rows waiting in Kafka", c.PENDING_RECORDS, Unit.COUNT, "{{job}} {{source}}"),
         _chart("Event-time lag", c.EVENT_TIME_LAG, Unit.SECONDS, "{{job}} {{source}}"),
         Panel(
-            title="Rows by operator", about="Rows received and emitted.", unit=Unit.ROWS_PER_SECOND,
+            title="Rows by operator",
+            about="Rows received and emitted.",
+            unit=Unit.ROWS_PER_SECOND,
             queries=(
                 Query(_rate(c.RECORDS_IN, "job, operator"), "{{job}} {{operator}} in"),
                 Query(_rate(c.RECORDS_OUT, "job, operator"), "{{job}} {{operator}} out"),
             ),
         ),
         Panel(
-            title="Epoch duration", about="The last epoch and its phases.", unit=Unit.SECONDS,
+            title="Epoch duration",
+            about="The last epoch and its phases.",
+            unit=Unit.SECONDS,
             queries=(
                 Query(_now(c.EPOCH_DURATION), "{{job}}"),
                 Query(_now(c.EPOCH_PHASE), "{{job}} {{phase}}"),
             ),
         ),
         Panel(
-            title="Epochs", about="Accepted, repeated and rewound epochs.",
+            title="Epochs",
+            about="Accepted, repeated and rewound epochs.",
             queries=(
                 Query(_rate(c.EPOCHS), "{{job}} accepted per second"),
                 Query(f"increase({_now(c.EPOCHS_REPEATED)}{_RANGE})", "{{job}} repeated"),
@@ -134,14 +146,15 @@ _FLOW = Section(
             ),
         ),
     ),
-)  # fmt: skip
+)
 
 _CHECKPOINTS = Section(
     "Checkpoints",
     (
         _chart("Duration", c.LAST_CHECKPOINT_DURATION, Unit.SECONDS, "{{job}}"),
         Panel(
-            title="Age and interval", about="How old the last checkpoint is, and how often one is taken.",
+            title="Age and interval",
+            about="How old the last checkpoint is, and how often one is taken.",
             unit=Unit.SECONDS,
             queries=(
                 Query(f"time() - {_now(c.LAST_CHECKPOINT_COMPLETED)}", "{{job}} age"),
@@ -150,7 +163,9 @@ _CHECKPOINTS = Section(
             ),
         ),
         Panel(
-            title="Size", about="What the last checkpoint uploaded, its full size, and its metadata.", unit=Unit.BYTES,
+            title="Size",
+            about="What the last checkpoint uploaded, its full size, and its metadata.",
+            unit=Unit.BYTES,
             queries=(
                 Query(_now(c.LAST_CHECKPOINT_SIZE), "{{job}} uploaded"),
                 Query(_now(c.LAST_CHECKPOINT_FULL_SIZE), "{{job}} full"),
@@ -158,29 +173,37 @@ _CHECKPOINTS = Section(
             ),
         ),
         Panel(
-            title="Completed and failed", about="Checkpoints that ended in the interval of the chart.",
+            title="Completed and failed",
+            about="Checkpoints that ended in the interval of the chart.",
             queries=(
                 Query(f"increase({_now(c.CHECKPOINTS_COMPLETED)}{_RANGE})", "{{job}} completed"),
                 Query(f"increase({_now(c.CHECKPOINTS_FAILED)}{_RANGE})", "{{job}} failed"),
             ),
         ),
         Panel(
-            title="Storage requests", about=c.STORAGE_REQUESTS.help, unit=Unit.REQUESTS_PER_SECOND, stacked=True,
+            title="Storage requests",
+            about=c.STORAGE_REQUESTS.help,
+            unit=Unit.REQUESTS_PER_SECOND,
+            stacked=True,
             queries=(Query(_rate(c.STORAGE_REQUESTS, "job, kind"), "{{job}} {{kind}}"),),
         ),
         Panel(
-            title="Storage traffic", about=c.STORAGE_BYTES.help, unit=Unit.BYTES_PER_SECOND,
+            title="Storage traffic",
+            about=c.STORAGE_BYTES.help,
+            unit=Unit.BYTES_PER_SECOND,
             queries=(Query(_rate(c.STORAGE_BYTES, "job, kind"), "{{job}} {{kind}}"),),
         ),
         _number("Storage cost per day", c.STORAGE_COST.help, _now(c.STORAGE_COST), Unit.DOLLARS),
     ),
-)  # fmt: skip
+)
 
 _OUTPUT = Section(
     "Output",
     (
         Panel(
-            title="Rows written by sink", about=c.RECORDS_SEND.help, unit=Unit.ROWS_PER_SECOND,
+            title="Rows written by sink",
+            about=c.RECORDS_SEND.help,
+            unit=Unit.ROWS_PER_SECOND,
             queries=(Query(_rate(c.RECORDS_SEND, "job, sink"), "{{job}} {{sink}}"),),
         ),
         _chart("Epochs that wait for the target", c.OUTPUT_WAITING, Unit.COUNT, "{{job}} {{sink}}"),
@@ -189,7 +212,7 @@ _OUTPUT = Section(
         _chart("Commit duration", c.COMMIT_DURATION, Unit.SECONDS, "{{job}} {{sink}}"),
         _chart("Target refuses", c.SEND_ERRORS, Unit.COUNT, "{{job}} {{sink}}"),
     ),
-)  # fmt: skip
+)
 
 _TASKS = Section(
     "Tasks",
@@ -200,16 +223,22 @@ _TASKS = Section(
         _chart("State on local disk", c.STATE_SIZE, Unit.BYTES, "{{job}} {{task}}"),
         _chart("Memory of the Python worker", c.RESIDENT, Unit.BYTES, "{{job}} {{task}}"),
         Panel(
-            title="Memory in use", about="Share of the tightest limit around the task.", unit=Unit.SHARE,
+            title="Memory in use",
+            about="Share of the tightest limit around the task.",
+            unit=Unit.SHARE,
             queries=(Query(f"{_now(c.MEMORY_USED)} / {_now(c.MEMORY_BUDGET)}", "{{job}} {{task}}"),),
             limits=(0.8, 0.9),
         ),
         Panel(
-            title="Free disk", about="Share of the disk on which the task keeps its state.", unit=Unit.SHARE,
-            queries=(Query(f"{_now(c.DISK_FREE)} / {_now(c.DISK_SIZE)}", "{{job}} {{task}}"),), limits=(0.2, 0.1),
+            title="Free disk",
+            about="Share of the disk on which the task keeps its state.",
+            unit=Unit.SHARE,
+            queries=(Query(f"{_now(c.DISK_FREE)} / {_now(c.DISK_SIZE)}", "{{job}} {{task}}"),),
+            limits=(0.2, 0.1),
         ),
         Panel(
-            title="Rows dropped", about="Too late for their windows, or passed over because a function raised.",
+            title="Rows dropped",
+            about="Too late for their windows, or passed over because a function raised.",
             unit=Unit.ROWS_PER_SECOND,
             queries=(
                 Query(_rate(c.LATE_DROPPED), "{{job}} late"),
@@ -217,6 +246,6 @@ _TASKS = Section(
             ),
         ),
     ),
-)  # fmt: skip
+)
 
 SECTIONS: tuple[Section, ...] = (_HEALTH, _FLOW, _CHECKPOINTS, _OUTPUT, _TASKS)

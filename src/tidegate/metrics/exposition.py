@@ -30,7 +30,8 @@ class _FlinkSamples(Collector):
 
 class _Samples(Collector):
     def __init__(self, job: str, samples: Iterable[Sample]) -> None:
-        self._job, self._samples = job, tuple(samples)
+        self._job = job
+        self._samples = tuple(samples)
 
     def collect(self) -> Iterator[Family]:
         by_metric: dict[Metric, list[Sample]] = {}

@@ -158,6 +158,12 @@ def _drop_barrier(order: dict[str, Any], context: dict[str, Any]) -> None:
 
 
 _ACTIONS = {
-    "kill": _kill, "kill-executor": _kill_executor, "lose-reply": _lose_reply, "stop": _stop, "raise": _raise, "sleep": _sleep,
-    "miscount": _miscount, "drop-barrier": _drop_barrier,
-}  # fmt: skip
+    "kill": _kill,
+    "kill-executor": _kill_executor,
+    "lose-reply": _lose_reply,
+    "stop": _stop,
+    "raise": _raise,
+    "sleep": _sleep,
+    "miscount": _miscount,
+    "drop-barrier": _drop_barrier,
+}

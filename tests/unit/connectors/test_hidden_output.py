@@ -17,7 +17,7 @@ import pytest
 
 from tidegate.connectors.files import FileSink
 from tidegate.connectors.files.committer import FileCommitter
-from tidegate.connectors.files.names import HIDDEN, OutputId, settled_name
+from tidegate.connectors.files.names import HIDDEN, OutputId, final_epoch_name
 from tidegate.connectors.kafka import KafkaSink
 from tidegate.connectors.kafka.committer import TransactionalCommitter, _parts_of
 from tidegate.connectors.kafka.marker import Marker, PartState, encode
@@ -133,7 +133,7 @@ def test_kafka(history: History) -> None:
 def test_files_that_the_sweep_of_a_copy_has_removed(history: History, tmp_path: Path) -> None:
     """The copy took them for orphans: their epoch is before the one that it had settled."""
     (tmp_path / HIDDEN).mkdir()
-    (tmp_path / HIDDEN / settled_name(LINE, SINK)).write_text(LOST.name)
+    (tmp_path / HIDDEN / final_epoch_name(LINE, SINK)).write_text(LOST.name)
     committer = FileSink(str(tmp_path)).create_committer(context(history))
     assert isinstance(committer, FileCommitter)
     gone: Callable[[EpochId], Committable] = lambda epoch: request(epoch, staged_file(epoch))  # noqa: E731
@@ -143,7 +143,7 @@ def test_files_that_the_sweep_of_a_copy_has_removed(history: History, tmp_path: 
     # The lost history published it before it swept: nobody else has that name.
     (tmp_path / OutputId(LINE, SINK, WAITS, Slot(0)).final(0, "json")).touch()
     assert committer.commit([gone(WAITS)]) == [CommitOutcome.ALREADY_COMMITTED]
-    (tmp_path / HIDDEN / settled_name(LINE, SINK)).write_text(OWN.name)
+    (tmp_path / HIDDEN / final_epoch_name(LINE, SINK)).write_text(OWN.name)
     assert committer.commit([gone(SAME_NUMBER)]) == [CommitOutcome.ALREADY_COMMITTED]
 
 
@@ -158,7 +158,7 @@ class Swept:
     def __init__(self, settled: EpochId) -> None:
         self._settled = settled
 
-    def settled(self, *of: object) -> EpochId:
+    def final_epoch(self, *of: object) -> EpochId:
         return self._settled
 
     def has_prepared(self, *of: object) -> bool:
@@ -189,7 +189,7 @@ def test_prepared_transactions_that_the_sweep_of_a_copy_has_rolled_back(history:
 
 def test_a_sweep_beside_another_history_removes_nothing(tmp_path: Path) -> None:
     (tmp_path / HIDDEN).mkdir()
-    note = tmp_path / HIDDEN / settled_name(LINE, SINK)
+    note = tmp_path / HIDDEN / final_epoch_name(LINE, SINK)
     staged = tmp_path / HIDDEN / OutputId(LINE, SINK, WAITS, Slot(0)).hidden(0, 1, "json")
     staged.touch()
     committer = FileSink(str(tmp_path)).create_committer(context(History(LINE, _before, SAME_NUMBER.term)))

@@ -12,7 +12,7 @@ from tidegate.core.ids import Lineage, Uid
 
 
 class FileCleaner:
-    """Published files are not hidden, so nothing else tells them apart."""
+    """Committed files are not hidden, so nothing else tells them apart."""
 
     def __init__(self, place: FilePlace) -> None:
         self._place = place
@@ -24,8 +24,8 @@ class FileCleaner:
 
     def end(self, left: Sequence[LeftOutput]) -> None:
         """1. Remove the marks of these outputs. A crash leaves the files staged and not begun, which is true enough: a committer
-           publishes them.
-        2. Remove the files. In the other order a mark without files would remain, which says that all of them are published.
+           commits them.
+        2. Remove the files. In the other order a mark without files would remain, which says that all of them are committed.
         """
         named = {each.handle: OutputId.in_name(each.name) for each in left}
         for marker in sorted({output.marker for output in named.values() if output is not None}):

@@ -1,4 +1,4 @@
-"""The committer of a file sink: it publishes staged files, in order and once."""
+"""The committer of a file sink: it makes staged files visible, in order and once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from enum import Enum
 from itertools import groupby
 from typing import TypeVar
 
-from tidegate.connectors.files.names import OutputId, settled_name
+from tidegate.connectors.files.names import OutputId, final_epoch_name
 from tidegate.connectors.files.payload import StagedFile, decode
 from tidegate.connectors.files.place import FilePlace
 from tidegate.connectors.outcome import CommitInDoubt, CommitOutcome, outcomes
@@ -24,11 +24,11 @@ R = TypeVar("R")
 
 
 class _OutputState(Enum):
-    """What is known about an output before it is published."""
+    """What is known about an output before it is committed."""
 
     NEW = "not started yet"
-    BEGUN = "publishing has started"
-    DONE = "fully published"
+    BEGUN = "its commit has begun"
+    DONE = "fully committed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +46,12 @@ _PART_TAG = re.compile(r'"?[A-Za-z0-9_+=:.-]+"?')
 
 
 class FileCommitter:
-    """Publishes staged files, one epoch of all slots after the other.
+    """Commits staged files, one epoch of all slots after the other.
 
-    1. Record durably that these outputs are being published. If a file is no longer staged, it was published
+    1. Record durably that the commit of these outputs has begun. If a file is no longer staged, it was committed
        if such a note exists or a sweep has passed its epoch; a reader may have removed it since. Otherwise it
        is lost, and that is an error.
-    2. Publish file by file. Each publish is one step, after which the file is no longer staged: a repeat continues where a
+    2. Commit file by file. Each is one step, after which the file is no longer staged: a repeat continues where a
        crash interrupted, and never creates a file twice. Readers may see some files of an epoch before the others.
     """
 
@@ -66,12 +66,12 @@ class FileCommitter:
 
     def commit(self, requests: Sequence[Committable]) -> Sequence[CommitOutcome]:
         self._check_history(requests)
-        published: list[Committable] = []
-        # All are checked before the first is published.
+        committed: list[Committable] = []
+        # All are checked before the first is committed.
         waiting = [self._waiting(each) for each in sorted(requests, key=lambda r: (r.epoch, r.slot))]
-        for _, found in groupby(waiting, lambda each: each.request.epoch):
-            published += self._publish(list(found))
-        return outcomes(requests, published)
+        for _, epoch in groupby(waiting, lambda each: each.request.epoch):
+            committed += self._commit_epoch(list(epoch))
+        return outcomes(requests, committed)
 
     def _waiting(self, request: Committable) -> _Waiting:
         """Raise `UntrustedOutput` unless every name follows from the request: a rename would replace any file of the user."""
@@ -92,28 +92,29 @@ class FileCommitter:
         return _Waiting(request, output, files)
 
     def _check_history(self, requests: Sequence[Committable]) -> None:
-        """Refuse to publish next to a history that has settled output here and that the job does not know. Names of files
+        """Refuse to commit next to a history that has swept here and that the job does not know. Names of files
         never meet, so nothing else would notice it."""
         if self._context is not None:
             for lineage, sink in {(request.lineage, request.sink) for request in requests}:
-                self._context.check_marker(lineage, sink, self._settled(lineage, sink))
+                self._context.check_marker(lineage, sink, self._final_epoch(lineage, sink))
 
     def markers(self, lineage: Lineage, sink: Uid) -> list[EpochId]:
         outputs = (OutputId.in_name(name) for name in self._place.marks())
         begun = [each.epoch for each in outputs if each is not None and (each.lineage, each.sink) == (lineage, sink)]
-        return [self._settled(lineage, sink), *begun]
+        return [self._final_epoch(lineage, sink), *begun]
 
-    def _publish(self, epoch: Sequence[_Waiting]) -> list[Committable]:
+    def _commit_epoch(self, epoch: Sequence[_Waiting]) -> list[Committable]:
         states = list(zip(epoch, self._each(self._look, epoch)))
         if new := [each for each, state in states if state is _OutputState.NEW]:
             self._each(lambda each: self._place.mark(each.output.marker), new)
-            self._place.settle_marks()
+            # A crash after the first file must find the mark: without it, a file that a reader removed would look lost.
+            self._place.sync_marks()
         waiting = [each for each, state in states if state is not _OutputState.DONE]
         if waiting:
             reach("files.1-marked", epoch=waiting[0].request.epoch)
-            self._each(self._place.publish, [file for each in waiting for file in each.files])
-        # Also files that were already published: their committer may have died before they were durable.
-        self._place.settle([file for each in epoch for file in each.files])
+            self._each(self._place.commit, [file for each in waiting for file in each.files])
+        # Also files that were already committed: their committer may have died before they were durable.
+        self._place.sync_files([file for each in epoch for file in each.files])
         return [each.request for each in waiting]
 
     def _each(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
@@ -124,18 +125,18 @@ class FileCommitter:
 
     def _look(self, waiting: _Waiting) -> _OutputState:
         output, files = waiting.output, waiting.files
-        begun = self._place.noted(output.marker) is not None
+        begun = self._place.read_note(output.marker) is not None
         gone = [file for file in files if not self._place.is_staged(file)]
         if begun:
             return _OutputState.DONE if len(gone) == len(files) else _OutputState.BEGUN
-        # Check once more: another process may have written its note and published everything between our two checks.
-        if not gone or self._place.noted(output.marker) is not None:
+        # Check once more: another process may have written its note and committed everything between our two checks.
+        if not gone or self._place.read_note(output.marker) is not None:
             return _OutputState.NEW
-        settled = self._settled(output.lineage, output.sink)
+        final = self._final_epoch(output.lineage, output.sink)
         # A sweep of another history says nothing about this output, which it took for an orphan of its own. But a file that is
-        # there was published: nobody else has its name.
-        if self._is_settled(settled, waiting.request) or all(map(self._place.is_published, gone)):
-            # Everything was published so long ago that the note has been swept.
+        # there was committed: nobody else has its name.
+        if self._is_final(final, waiting.request) or all(map(self._place.is_committed, gone)):
+            # Everything was committed so long ago that the note has been swept.
             return _OutputState.BEGUN if len(gone) < len(files) else _OutputState.DONE
         raise CommitInDoubt(
             f"{gone[0].final} was staged for epoch {output.epoch} and has disappeared without being committed. Check "
@@ -145,24 +146,24 @@ class FileCommitter:
             "with -n (execution.state-recovery.ignore-unclaimed-state)."
         )
 
-    def _is_settled(self, settled: EpochId, request: Committable) -> bool:
+    def _is_final(self, final: EpochId, request: Committable) -> bool:
         if self._context is None:
-            return covers((), settled, request.epoch)
-        return self._context.covers(request.lineage, request.sink, settled, request.epoch)
+            return covers((), final, request.epoch)
+        return self._context.covers(request.lineage, request.sink, final, request.epoch)
 
-    def _settled(self, lineage: Lineage, sink: Uid) -> EpochId:
-        text = self._place.noted(settled_name(lineage, sink)) or "0.0"
+    def _final_epoch(self, lineage: Lineage, sink: Uid) -> EpochId:
+        text = self._place.read_note(final_epoch_name(lineage, sink)) or "0.0"
         term, _, number = text.partition(".")
         return EpochId(Term(int(term)), int(number))
 
     def sweep(self, settled: Settled) -> None:
-        """1. Record the settled epoch. A crash leaves that record, and everything else for the next sweep.
+        """1. Record the epoch up to which output is final. A crash leaves that record, and everything else for the next sweep.
         2. Remove orphaned files and notes.
         """
-        before = self._settled(settled.lineage, settled.sink)
+        before = self._final_epoch(settled.lineage, settled.sink)
         if self._context is not None and not self._context.knows(settled.lineage, before):
             return  # What looks like an orphan here may be output of the history that has swept before.
-        self._place.note(settled_name(settled.lineage, settled.sink), settled.epoch.name)
+        self._place.note(final_epoch_name(settled.lineage, settled.sink), settled.epoch.name)
         keep = {file.hidden for request in settled.waiting for file in decoded(request, decode)}
         keep |= {OutputId.of(request).marker for request in settled.waiting}
         self._place.sweep(settled, keep)

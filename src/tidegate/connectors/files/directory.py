@@ -1,6 +1,6 @@
 """A directory shared by the driver and all executors.
 
-Publishing is a rename out of the hidden folder. On one file system that is one step, and it removes the hidden name. A link
+A commit is a rename out of the hidden folder. On one file system that is one step, and it removes the hidden name. A link
 followed by a removal would be two steps, and a file that a reader removed in between would reappear.
 """
 
@@ -67,11 +67,11 @@ class Directory:
     def mark(self, name: str) -> None:
         self.draft(name).touch()
 
-    def settle_marks(self) -> None:
+    def sync_marks(self) -> None:
         # An empty file consists of its name only.
         _sync(self._hidden)
 
-    def noted(self, name: str) -> str | None:
+    def read_note(self, name: str) -> str | None:
         try:
             return (self._hidden / name).read_text()
         except FileNotFoundError:
@@ -80,17 +80,17 @@ class Directory:
     def is_staged(self, file: StagedFile) -> bool:
         return (self._hidden / file.hidden).exists()
 
-    def is_published(self, file: StagedFile) -> bool:
+    def is_committed(self, file: StagedFile) -> bool:
         return (self._path / file.final).exists()
 
-    def publish(self, file: StagedFile) -> None:
+    def commit(self, file: StagedFile) -> None:
         final = self._path / file.final
         final.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileNotFoundError):
             os.rename(self._hidden / file.hidden, final)
         reach("files.2-renamed", file=file.final)
 
-    def settle(self, files: Collection[StagedFile]) -> None:
+    def sync_files(self, files: Collection[StagedFile]) -> None:
         folders = {self._path, self._hidden}
         for file in files:
             parent = (self._path / file.final).parent
@@ -113,7 +113,7 @@ class Directory:
             try:
                 status = path.stat()
             except FileNotFoundError:
-                continue  # published, or swept, since it was listed
+                continue  # committed, or swept, since it was listed
             yield (
                 output,
                 LeftOutput(

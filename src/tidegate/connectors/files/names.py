@@ -80,7 +80,7 @@ class OutputId:
         return (self.lineage, self.sink) == (settled.lineage, settled.sink) and self.epoch <= settled.epoch
 
 
-def settled_name(lineage: Lineage, sink: Uid) -> str:
+def final_epoch_name(lineage: Lineage, sink: Uid) -> str:
     return f"settled-{_plain(lineage)}~{_plain(sink)}"
 
 

@@ -9,7 +9,7 @@ class StagedFile(msgspec.Struct, frozen=True, omit_defaults=True):
     """A file that waits for its commit."""
 
     final: str
-    """Its path relative to the sink's path, once published."""
+    """Its path relative to the sink's path, once committed."""
     hidden: str
     """Its identifier until then: a name, or the id of an upload."""
     parts: tuple[str, ...] = ()

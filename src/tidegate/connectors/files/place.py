@@ -1,6 +1,6 @@
 """The port between the file sink and a kind of storage.
 
-Its one essential operation is `publish`: in one step, a staged file becomes visible and is no longer staged. A repeated
+Its one essential operation is `commit`: in one step, a staged file becomes visible and is no longer staged. A repeated
 commit therefore never recreates a file that a reader has already removed, whenever the first committer died.
 """
 
@@ -46,25 +46,29 @@ class FilePlace(Protocol):
         ...
 
     def mark(self, name: str) -> None:
-        """Store an empty note. Durable after the next `settle_marks`."""
+        """Store an empty note. Durable after the next `sync_marks`."""
         ...
 
-    def settle_marks(self) -> None: ...
+    def sync_marks(self) -> None:
+        """Make marks durable, before the first of their files becomes visible."""
+        ...
 
-    def noted(self, name: str) -> str | None: ...
+    def read_note(self, name: str) -> str | None:
+        """Return the text of a note or a mark. None: there is none."""
+        ...
 
     def is_staged(self, file: StagedFile) -> bool: ...
 
-    def is_published(self, file: StagedFile) -> bool:
+    def is_committed(self, file: StagedFile) -> bool:
         """Whether readers find the file. False also if a reader has removed it."""
         ...
 
-    def publish(self, file: StagedFile) -> None:
+    def commit(self, file: StagedFile) -> None:
         """Make a staged file visible, atomically and durably. Does nothing if it is no longer staged."""
         ...
 
-    def settle(self, files: Collection[StagedFile]) -> None:
-        """Make published files durable."""
+    def sync_files(self, files: Collection[StagedFile]) -> None:
+        """Make committed files durable."""
         ...
 
     def marks(self) -> Iterable[str]:

@@ -2,7 +2,7 @@
 
 A staged file is an incomplete multipart upload under the file's final name: no reader can see it, and completing it is one
 step, which also ends the upload. For that reason this module calls S3 directly (boto3): the operations of the job's storage
-and of pyarrow (put, put-if-absent, copy) would publish in one step and delete the staged copy in another.
+and of pyarrow (put, put-if-absent, copy) would commit in one step and delete the staged copy in another.
 
 An upload that is never completed costs storage until it is swept. If the bucket has a lifecycle rule that aborts incomplete
 uploads, its age limit must exceed the longest time the job may be down.
@@ -122,10 +122,10 @@ class S3Prefix:
     def mark(self, name: str) -> None:
         self.note(name, "")
 
-    def settle_marks(self) -> None:
+    def sync_marks(self) -> None:
         """Does nothing: a write is durable once S3 acknowledges it."""
 
-    def noted(self, name: str) -> str | None:
+    def read_note(self, name: str) -> str | None:
         found = self._found("get_object", Key=self._hidden(name))
         return None if found is None else found["Body"].read().decode()
 
@@ -133,10 +133,10 @@ class S3Prefix:
         key = self._prefix + file.final
         return self._found("list_parts", Key=key, UploadId=file.hidden, MaxParts=1) is not None
 
-    def is_published(self, file: StagedFile) -> bool:
+    def is_committed(self, file: StagedFile) -> bool:
         return self._found("head_object", Key=self._prefix + file.final) is not None
 
-    def publish(self, file: StagedFile) -> None:
+    def commit(self, file: StagedFile) -> None:
         parts = [{"PartNumber": number, "ETag": tag} for number, tag in enumerate(file.parts, 1)]
         self._found(
             "complete_multipart_upload",
@@ -146,7 +146,7 @@ class S3Prefix:
         )
         reach("files.2-completed", file=file.final)
 
-    def settle(self, files: Collection[StagedFile]) -> None:
+    def sync_files(self, files: Collection[StagedFile]) -> None:
         """Does nothing: a write is durable once S3 acknowledges it."""
 
     def marks(self) -> Iterable[str]:
@@ -162,7 +162,7 @@ class S3Prefix:
                 continue
             parts = self._found("list_parts", Key=key, UploadId=id)
             if parts is None:
-                continue  # published, or aborted, since it was listed
+                continue  # committed, or aborted, since it was listed
             begun = upload.get("Initiated")
             yield (
                 output,

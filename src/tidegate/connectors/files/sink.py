@@ -1,9 +1,9 @@
-"""Files below a directory or an S3 prefix, each published complete and once.
+"""Files below a directory or an S3 prefix, each visible complete and once.
 
 1. In the task: rows are written to files that no reader sees, named by (lineage, sink, epoch, slot,
    attempt). A crash leaves them behind.
 2. At commit: see `FileCommitter`.
-3. Once a later checkpoint has settled the output, `sweep` removes files of discarded attempts and the marks of commits.
+3. Once a later checkpoint has made the output final, `sweep` removes files of discarded attempts and the marks of commits.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def reader_settings(bootstrap_servers: str, config: Mapping[str, str], group: st
 class Rejections:
     """Remembers that brokers turned a client away because of its password or certificate.
 
-    librdkafka tells only its `error_cb`, connects again, and lets calls time out as if no broker could be reached.
+    librdkafka reports that only to its `error_cb`, connects again, and lets calls time out as if no broker could be reached.
     """
 
     def __init__(self) -> None:
@@ -146,7 +146,7 @@ def check_topic(bootstrap_servers: str, settings: Mapping[str, Any], topic: str,
     Raises `KafkaRefused` with the address of the brokers and the user, or `KafkaUnavailable`.
     """
     rejections = Rejections()
-    # The client logs each broker that it cannot reach, many times; the error says it once. Whoever debugs it wants its log.
+    # The client logs each broker that it cannot reach, many times; the error says it once. With `debug`, its log is wanted.
     quiet = {} if "debug" in settings else {"log_level": 0}
     producer = library().Producer({**quiet, **settings, **rejections.settings()})
     user = settings.get("sasl.username")

@@ -68,10 +68,10 @@ class Watch:
             with translated(doing):
                 client = self._admin()
             with self._rejections.reported(client, doing):
-                told = client.list_topics(topic, timeout=_ANSWER_S).topics[topic]
-            if told.error is not None and told.error.code() != missing:
-                raise translate(told.error, doing)
-            found += [(topic, partition) for partition in sorted(told.partitions)]
+                metadata = client.list_topics(topic, timeout=_ANSWER_S).topics[topic]
+            if metadata.error is not None and metadata.error.code() != missing:
+                raise translate(metadata.error, doing)
+            found += [(topic, partition) for partition in sorted(metadata.partitions)]
         return found
 
     def earliest(self, partitions: Sequence[tuple[str, int]]) -> Offsets:

@@ -57,10 +57,23 @@ class StagedFilesGone(ConnectorError):
 
 
 _CANNOT_PASS = {
-    "NoSuchNamespaceError", "UnauthorizedError", "ForbiddenError", "OAuthError", "NotInstalledError", "BadRequestError",
-    "TableNotFoundError", "PermissionError", "NotADirectoryError", "FileExistsError", "ValueError", "TypeError",
-    "ModuleNotFoundError", "NoSuchModuleError", "ArgumentError", "NoCredentialsError",
-}  # fmt: skip
+    "NoSuchNamespaceError",
+    "UnauthorizedError",
+    "ForbiddenError",
+    "OAuthError",
+    "NotInstalledError",
+    "BadRequestError",
+    "TableNotFoundError",
+    "PermissionError",
+    "NotADirectoryError",
+    "FileExistsError",
+    "ValueError",
+    "TypeError",
+    "ModuleNotFoundError",
+    "NoSuchModuleError",
+    "ArgumentError",
+    "NoCredentialsError",
+}
 """Names of errors, of pyiceberg, deltalake, SQLAlchemy and Python, that say the same until somebody corrects something."""
 
 _CANNOT_PASS_TEXTS = (

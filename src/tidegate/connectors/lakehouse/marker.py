@@ -25,8 +25,10 @@ from tidegate.core.ids import EpochId, Lineage, Slot, Uid
 def missing(
     context: CommitterContext | None, requests: Sequence[Committable], marker: Callable[[str], int | None]
 ) -> list[Committable]:
-    """Return the requests that are not in the table. `marker` tells the number under a name. Raises `ForeignOutput` if the table
-    has output of a history that the job does not know."""
+    """Return the requests that are not in the table. `marker` returns the number under a name.
+
+    Raises `ForeignOutput` if the table has output of a history that the job does not know.
+    """
     return [request for request in requests if not _is_covered(context, request, marker)]
 
 
@@ -51,7 +53,7 @@ def may_be_in_table(request: Committable, marker: Callable[[str], int | None]) -
 def markers_of(
     requests: Sequence[Committable], marker: Callable[[str], int | None] = lambda name: None
 ) -> dict[str, int]:
-    """What the table must say once these are committed. `marker` tells what it says now."""
+    """What the table must say once these are committed. `marker` returns what it says now."""
     markers: dict[str, int] = {}
     for request in requests:
         name = marker_name(request.lineage, request.sink)
@@ -69,7 +71,7 @@ def markers_of(
 
 
 def epoch_in_table(lineage: Lineage, sink: Uid, marker: Callable[[str], int | None]) -> EpochId | None:
-    """Return the epoch up to which the table has the output of a sink. `marker` tells the number under a name."""
+    """Return the epoch up to which the table has the output of a sink. `marker` returns the number under a name."""
     number = marker(marker_name(lineage, sink))
     return None if number is None else marked_epoch(number, marker(term_marker_name(lineage, sink)))
 

@@ -47,15 +47,16 @@ class RollingFiles(Generic[G]):
 
     def write(self, partition: Key, batch: pa.RecordBatch) -> None:
         if partition not in self._open:
-            made = self._open_file(partition, len(self._made))
-            self._made.append(made)
-            self._open[partition], self._bytes[partition] = made, 0
+            file = self._open_file(partition, len(self._made))
+            self._made.append(file)
+            self._open[partition] = file
+            self._bytes[partition] = 0
         self._open[partition].write(batch)
         self._bytes[partition] += batch.nbytes
         if self._bytes[partition] >= self._target_bytes:
             self._close(partition)
-        allowed = self._target_bytes * OPEN_BYTES_PER_FILE_BYTES
-        while len(self._open) > MAX_OPEN_FILES or sum(self._bytes.values()) > allowed:
+        limit = self._target_bytes * OPEN_BYTES_PER_FILE_BYTES
+        while len(self._open) > MAX_OPEN_FILES or sum(self._bytes.values()) > limit:
             self._close(max(self._bytes, key=self._bytes.__getitem__))
 
     def close(self) -> list[G]:
@@ -66,9 +67,9 @@ class RollingFiles(Generic[G]):
 
     def remove(self) -> None:
         """Remove all files of this attempt, as far as possible."""
-        for made in self._made:
+        for file in self._made:
             with suppress(Exception):
-                made.remove()
+                file.remove()
 
     def _close(self, partition: Key) -> None:
         del self._bytes[partition]

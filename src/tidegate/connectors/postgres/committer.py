@@ -13,7 +13,7 @@ from tidegate.connectors.host_names import none_exists
 from tidegate.connectors.outcome import CommitInDoubt, CommitOutcome, CommitRefused, outcomes
 from tidegate.connectors.postgres.client import Address, connect, driver, host_names, refusal_of
 from tidegate.connectors.postgres.lock_watch import limit_transaction, watched
-from tidegate.connectors.postgres.marker import SETTLED, Markers
+from tidegate.connectors.postgres.marker import FINAL_SLOT, Markers
 from tidegate.connectors.postgres.payload import Copy, Payload, Prepared, checked, epoch_in, gid_prefix
 from tidegate.connectors.postgres.shared_connection import OpenTable, SharedConnection, shared
 from tidegate.connectors.postgres.table import TableRefused, TargetTable, check_table, read_table
@@ -69,7 +69,7 @@ class PostgresCommitter:
         except driver().OperationalError as error:
             if self._refused(error) is None:
                 address = Address.of(self._conninfo)
-                # Whoever starts the job says so: `check_target` asks again.
+                # Only a note: `check_target` asks again, and its caller decides whether the job starts.
                 log.info(
                     "PostgreSQL of a sink that %s is not reachable yet (%s): %s", self._description, address, error
                 )
@@ -100,20 +100,20 @@ class PostgresCommitter:
         return None
 
     def commit(self, requests: Sequence[Committable]) -> Sequence[CommitOutcome]:
-        """Publish in the order of epochs: rows that wait in the job's storage many requests at a time, transactions that are
+        """Commit in the order of epochs: rows that wait in the job's storage many requests at a time, transactions that are
         prepared one after the other."""
-        # All are checked before the first is published.
+        # All are checked before the first is committed.
         in_order = sorted(requests, key=lambda r: (r.epoch, r.slot))
         ordered = [(request, checked(request, self._context)) for request in in_order]
-        published: list[Committable] = []
+        committed: list[Committable] = []
         for together in _transactions(ordered):
             match together[0]:
                 case request, Prepared() as payload:
                     if self._on_server(partial(self._commit_prepared, request, payload)) is CommitOutcome.COMMITTED:
-                        published.append(request)
+                        committed.append(request)
                 case _:
-                    published += self._on_server(partial(self._copy, together))
-        return outcomes(requests, published)
+                    committed += self._on_server(partial(self._copy, together))
+        return outcomes(requests, committed)
 
     def markers(self, lineage: Lineage, sink: Uid) -> list[EpochId]:
         return self._on_server(lambda table: table.markers.all_of(table.connection, lineage, sink))
@@ -123,11 +123,11 @@ class PostgresCommitter:
         self._shared.close()
 
     def _copy(self, together: Sequence[_Waiting], table: OpenTable) -> list[Committable]:
-        """Publish rows that wait in the job's storage.
+        """Commit rows that wait in the job's storage.
 
         1. Read the markers, without a lock: requests that they cover are done, and their rows may be gone. A marker that the
            job's history does not know is refused, here and in step 3.
-        2. Read the rows of the others, into memory or onto the local disk. Storage may be slow, and nobody else may publish
+        2. Read the rows of the others, into memory or onto the local disk. Storage may be slow, and nobody else may commit
            for these slots while their markers are locked.
         In one transaction:
         3. Lock the markers of all (lineage, sink, slot), and move them forward. Requests that they cover by now are skipped.
@@ -211,22 +211,22 @@ class PostgresCommitter:
 
         1. The checkpoint is complete. A crash leaves the transaction prepared, for as long as necessary.
         2. Commit it. If no transaction with that id exists, it was committed if its note can be read, or if its whole epoch
-           is settled; otherwise someone rolled it back, and its rows are lost.
+           is final; otherwise someone rolled it back, and its rows are lost.
         """
         from psycopg import errors
 
         connection, markers = table.connection, table.markers
         reach("postgres.commit-1-complete", gid=payload.gid)
-        # A sweep of another history rolls back what it does not know, and then says that all is settled.
-        settled = markers.settled(connection, request.lineage, request.sink)
-        self._context.check_marker(request.lineage, request.sink, settled)
+        # A sweep of another history rolls back what it does not know, and then says that all is final.
+        final = markers.final_epoch(connection, request.lineage, request.sink)
+        self._context.check_marker(request.lineage, request.sink, final)
         try:
             connection.execute(f"COMMIT PREPARED '{payload.gid}'")
         except errors.UndefinedObject:
-            # Read again: its owner may have settled it just now.
-            settled = markers.settled(connection, request.lineage, request.sink)
-            is_settled = self._is_settled(request, settled)
-            if not markers.has_prepared(connection, payload.gid) and not is_settled:
+            # Read again: its owner may have swept just now.
+            final = markers.final_epoch(connection, request.lineage, request.sink)
+            is_final = self._is_final(request, final)
+            if not markers.has_prepared(connection, payload.gid) and not is_final:
                 raise CommitInDoubt(
                     f"The prepared transaction {payload.gid} of epoch {request.epoch}, with {payload.rows} rows, no longer "
                     "exists, and nothing shows that it was committed. It was rolled back by hand, or the database was "
@@ -239,22 +239,22 @@ class PostgresCommitter:
         reach("postgres.commit-2-committed", gid=payload.gid)
         return CommitOutcome.COMMITTED
 
-    def _is_settled(self, request: Committable, settled: EpochId | None) -> bool:
+    def _is_final(self, request: Committable, final: EpochId | None) -> bool:
         """Whether a transaction that is gone was committed, and its note deleted since.
 
         Output of a claim with a smaller number than that of a foreign sweep may be common to both histories. Whatever waits since
         a restore is still prepared, because the lost history has ended. But if another history has a claim of the same number,
         it took this output for an orphan of its own.
         """
-        if settled is None:
+        if final is None:
             return False
-        is_covered = self._context.covers(request.lineage, request.sink, settled, request.epoch)
-        return is_covered or ordinal(request.epoch.term) < ordinal(settled.term)
+        is_covered = self._context.covers(request.lineage, request.sink, final, request.epoch)
+        return is_covered or ordinal(request.epoch.term) < ordinal(final.term)
 
     def sweep(self, settled: Settled) -> None:
         """Two-phase only: rows staged in the job's storage are cleaned up by the job.
 
-        1. Record the settled epoch. A crash leaves that record, and everything else for the next sweep.
+        1. Record the epoch up to which output is final. A crash leaves that record, and everything else for the next sweep.
         2. Roll back transactions that discarded attempts prepared. 3. Delete the notes of committed ones.
         """
         if self._two_phase:
@@ -266,11 +266,11 @@ class PostgresCommitter:
         connection, markers = table.connection, table.markers
 
         lineage, sink, upto = settled.lineage, settled.sink, settled.epoch
-        if not self._context.knows(lineage, markers.settled(connection, lineage, sink)):
+        if not self._context.knows(lineage, markers.final_epoch(connection, lineage, sink)):
             return  # What looks like an orphan here may be output of the history that has swept before.
         waiting = [checked(request, self._context) for request in settled.waiting]
         keep = [payload.gid for payload in waiting if isinstance(payload, Prepared)]
-        markers.move(connection, lineage, sink, SETTLED, upto)
+        markers.move(connection, lineage, sink, FINAL_SLOT, upto)
         found = connection.execute(
             "SELECT gid FROM pg_prepared_xacts WHERE database = current_database() AND starts_with(gid, %s)",
             [gid_prefix(lineage, sink)],

@@ -1,13 +1,13 @@
 """Ends a transaction of our own that holds a marker although its process is frozen.
 
 A process that is stopped, or whose host hangs, keeps its connection: the kernel still answers keepalives, and while the
-server waits for rows of a COPY, neither `statement_timeout` nor `idle_in_transaction_session_timeout` applies. Whoever
+server waits for rows of a COPY, neither `statement_timeout` nor `idle_in_transaction_session_timeout` applies. A committer that
 needs the marker next would wait for as long as the process is frozen.
 
 1. Each transaction that locks markers carries a name of (lineage, sink) as its `application_name`.
-2. Who waits for a lock watches, over a connection of its own, who blocks it.
+2. A committer that waits for a lock watches, over a connection of its own, who blocks it.
 3. A blocker with that very name, whose server process has waited for its client the whole time and has received nothing,
-   is ended. Its transaction is rolled back with its marker: a publisher that wakes up repeats its commit, and finds the
+   is ended. Its transaction is rolled back with its marker: a committer that wakes up repeats its commit, and finds the
    marker. Nobody else's transaction is ended, and the wait ends with `lock_timeout`: the output waits.
 """
 
@@ -33,7 +33,7 @@ log = logging.getLogger("tidegate")
 LOCK_TIMEOUT_MS = 20_000
 """Longer than it takes to see that a blocker is frozen."""
 FROZEN_S = 5.0
-"""Rows are read before the markers are locked, so a publisher that is alive sends without a pause."""
+"""Rows are read before the markers are locked, so a committer that is alive sends without a pause."""
 IDLE_IN_TRANSACTION_MS = 60_000
 
 _BLOCKERS = """
@@ -96,7 +96,7 @@ class _BlockerWatch:
                 self._look(connection)
         except Exception as error:
             # The wait ends with its timeout all the same.
-            log.warning("who holds a lock in the database cannot be seen: %s", error)
+            log.warning("could not find out who holds a lock in the database: %s", error)
 
     def _look(self, connection: psycopg.Connection[Any]) -> None:
         # The view exists since PostgreSQL 14. Without it, a slow COPY is not told from a frozen one, and nobody is ended.
@@ -116,8 +116,8 @@ class _BlockerWatch:
             for (pid, _), since in frozen.items():
                 if now - since >= FROZEN_S:
                     log.warning(
-                        "a publisher of this sink has been frozen for %.0f s while it holds a marker; its transaction (server "
-                        "process %d) is ended, and its output is published from here",
+                        "a committer of this sink has been frozen for %.0f s while it holds a marker; its transaction (server "
+                        "process %d) is ended, and its output is committed from here",
                         now - since,
                         pid,
                     )

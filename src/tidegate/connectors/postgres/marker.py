@@ -1,7 +1,7 @@
 """tidegate's own tables next to the target, which record commits. Each row is written in the transaction that it describes.
 
-tidegate_commits   (lineage, sink, slot) → the last epoch committed; under slot -1, up to which epoch all is settled
-tidegate_prepared  the prepared transactions that were committed, until they are settled
+tidegate_commits   (lineage, sink, slot) → the last epoch committed; under slot -1, up to which epoch all is final
+tidegate_prepared  the prepared transactions that were committed, until they are final
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     import psycopg
     from psycopg.sql import Composed, Identifier
 
-SETTLED = -1
+FINAL_SLOT = -1
+"""In place of a slot: the row that says up to which epoch all output is final. Stored, so it never changes."""
 
 _TABLES = {
     "tidegate_commits": "lineage text NOT NULL, sink text NOT NULL, slot integer NOT NULL, term bigint NOT NULL, "
@@ -131,11 +132,11 @@ class Markers:
         )
         return [EpochId(Term(term), epoch) for term, epoch in found.fetchall()]
 
-    def settled(self, connection: psycopg.Connection[Any], lineage: Lineage, sink: Uid) -> EpochId | None:
-        """Return the epoch up to which all output is settled."""
+    def final_epoch(self, connection: psycopg.Connection[Any], lineage: Lineage, sink: Uid) -> EpochId | None:
+        """Return the epoch up to which all output is final."""
         found = connection.execute(
             self._of("SELECT term, epoch FROM {commits} WHERE lineage = %s AND sink = %s AND slot = %s"),
-            [lineage, sink, SETTLED],
+            [lineage, sink, FINAL_SLOT],
         ).fetchone()
         return None if found is None else EpochId(Term(found[0]), found[1])
 

@@ -23,54 +23,65 @@ class _Cause:
 
 _CAUSES = (
     _Cause(
-        "no password supplied", (),
+        "no password supplied",
+        (),
         "The conninfo of the sink has no password: add password=…, or set PGPASSWORD on the driver and the executors.",
     ),
     _Cause(
-        "password authentication failed|authentication failed for user", ("28P01",),
+        "password authentication failed|authentication failed for user",
+        ("28P01",),
         "Correct user and password in the conninfo of the sink, or PGPASSWORD if it takes them from there.",
     ),
     _Cause(
-        'database "[^"]*" does not exist', ("3D000",),
+        'database "[^"]*" does not exist',
+        ("3D000",),
         "Create the database (CREATE DATABASE {database}), or correct dbname in the conninfo of the sink.",
     ),
     _Cause(
-        'role "[^"]*" does not exist', (),
+        'role "[^"]*" does not exist',
+        (),
         "Create the role (CREATE ROLE {user} LOGIN PASSWORD '…'), or correct user in the conninfo of the sink.",
     ),
     _Cause(
-        "is not permitted to log in", (),
+        "is not permitted to log in",
+        (),
         "Allow it (ALTER ROLE {user} LOGIN), or correct user in the conninfo of the sink.",
     ),
     _Cause(
-        r"no pg_hba\.conf entry.*(no encryption|SSL off)", (),
+        r"no pg_hba\.conf entry.*(no encryption|SSL off)",
+        (),
         "The server does not let this user into this database from here without TLS: add sslmode=require to the conninfo of the "
         "sink, or have the server's pg_hba.conf allow it.",
     ),
     _Cause(
-        r"no pg_hba\.conf entry|pg_hba\.conf rejects", (),
+        r"no pg_hba\.conf entry|pg_hba\.conf rejects",
+        (),
         "The server does not let this user into this database from here: have an entry added to its pg_hba.conf, also for the "
         "executors.",
     ),
     _Cause(
-        "permission denied for database", ("42501",),
+        "permission denied for database",
+        ("42501",),
         "Allow it: GRANT CONNECT ON DATABASE {database} TO {user}.",
     ),
     _Cause(
-        "does not support SSL, but SSL was required", (),
+        "does not support SSL, but SSL was required",
+        (),
         "Remove sslmode from the conninfo of the sink, or write sslmode=prefer; or turn ssl on at the server.",
     ),
     _Cause(
-        'certificate file "[^"]*" does not exist', (),
+        'certificate file "[^"]*" does not exist',
+        (),
         "Correct sslrootcert, sslcert or sslkey in the conninfo of the sink: driver and executors need the file.",
     ),
     # Without a text in English: not allowed to log in, for one of several reasons.
     _Cause(
-        "(?!)", ("28000",),
+        "(?!)",
+        ("28000",),
         "Check that the role exists and may log in, and that the server's pg_hba.conf lets it in from here.",
     ),
     _Cause("does not exist", (), "Create what is missing, or correct the conninfo of the sink."),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """One connection for each process and sink, however many committers share it, and none while nobody uses it.
 
-A process publishes for many slots, each with a committer of its own, and a server has about a hundred connections.
+A process commits for many slots, each with a committer of its own, and a server has about a hundred connections.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 IDLE_S = 30.0
-"""A job publishes once per checkpoint interval; opening a connection takes some milliseconds."""
+"""A job commits once per checkpoint interval; opening a connection takes some milliseconds."""
 
 Key: TypeAlias = tuple[Any, ...]
 
@@ -49,7 +49,7 @@ class SharedConnection:
 
     def use(self, open_table: Callable[[], OpenTable], work: Callable[[OpenTable], T]) -> T:
         """Run `work`, and repeat it once if a connection opened long ago turns out to be dead: all work is repeatable."""
-        with self._held():
+        with self._in_use():
             fresh = self.opened is None
             try:
                 try:
@@ -69,7 +69,7 @@ class SharedConnection:
             self._close()
 
     @contextmanager
-    def _held(self) -> Iterator[None]:
+    def _in_use(self) -> Iterator[None]:
         with self.lock:
             try:
                 yield

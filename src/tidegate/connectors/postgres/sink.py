@@ -63,7 +63,7 @@ class PostgresSink:
 
     @property
     def dataset(self) -> DatasetName:
-        """What lineage services call it. Of `conninfo`, only where it leads is told."""
+        """What lineage services call it. Contains host and database, never credentials."""
         from psycopg.conninfo import conninfo_to_dict
 
         found = conninfo_to_dict(self.conninfo)

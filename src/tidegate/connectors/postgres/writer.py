@@ -31,7 +31,8 @@ class CopyWriter:
         self._key = key
         self._text = bytearray()
         self._tokens: list[str] = []
-        self._rows = self._size_bytes = 0
+        self._rows = 0
+        self._size_bytes = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
         from tidegate.connectors.postgres.copy_text import copy_text

@@ -17,8 +17,12 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 _CREDENTIALS = (
-    "access_key_id", "profile", "skip_signature", "web_identity_token_file", "container_credentials_relative_uri",
-)  # fmt: skip
+    "access_key_id",
+    "profile",
+    "skip_signature",
+    "web_identity_token_file",
+    "container_credentials_relative_uri",
+)
 """Options of deltalake on S3, without aws_, that hold credentials or say where they are."""
 _REMEDY = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the storage_options"
 

@@ -91,7 +91,7 @@ def _columns(theirs: list[dict[str, Any]], schema: Schema) -> Iterator[str]:
             yield f"the column {field.name!r} may be null in the rows but not in the table (declare it NOT NULL)"
     for name, column in by_name.items():
         facts = column.get("metadata") or {}
-        if rule := next((told for key, told in _RULES_OF_COLUMNS.items() if key in facts), None):
+        if rule := next((rule for key, rule in _RULES_OF_COLUMNS.items() if key in facts), None):
             yield f"the column {name!r} of the table {rule}, which only Delta's own writers can maintain"
         elif name not in schema and not column["nullable"]:
             yield f"the rows have no column {name!r}, which must not be null in the table"

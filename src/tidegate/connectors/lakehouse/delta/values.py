@@ -87,13 +87,13 @@ class Statistics:
         self._greatest[name] = max(self._greatest.get(name, greatest), greatest)
 
     def as_json(self) -> str:
-        told: dict[str, Any] = {"numRecords": self._rows, "nullCount": self._nulls}
+        statistics: dict[str, Any] = {"numRecords": self._rows, "nullCount": self._nulls}
         if self._certain and len(self._least) == len(self._bounded):
             least = {name: least_bound(value) for name, value in self._least.items()}
             greatest = {name: greatest_bound(value) for name, value in self._greatest.items()}
             if None not in least.values() and None not in greatest.values():
-                told |= {"minValues": least, "maxValues": greatest}
-        return json.dumps(told, ensure_ascii=False)
+                statistics |= {"minValues": least, "maxValues": greatest}
+        return json.dumps(statistics, ensure_ascii=False)
 
 
 def least_bound(value: Any) -> Any:

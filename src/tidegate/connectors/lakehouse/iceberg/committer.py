@@ -210,9 +210,9 @@ def _data_file(file: IcebergFile, spec: int) -> DataFile:
     from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
     from pyiceberg.typedef import Record
 
-    told = msgspec.structs.asdict(file)
-    path, size, partition = told.pop("path"), told.pop("size"), told.pop("partition")
-    made = DataFile.from_args(
+    fields = msgspec.structs.asdict(file)
+    path, size, partition = fields.pop("path"), fields.pop("size"), fields.pop("partition")
+    data_file = DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=path,
         file_format=FileFormat.PARQUET,
@@ -221,7 +221,7 @@ def _data_file(file: IcebergFile, spec: int) -> DataFile:
         sort_order_id=None,
         equality_ids=None,
         key_metadata=None,
-        **told,
+        **fields,
     )
-    made.spec_id = spec
-    return made
+    data_file.spec_id = spec
+    return data_file

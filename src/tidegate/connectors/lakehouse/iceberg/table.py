@@ -141,9 +141,15 @@ def shown(name: str, properties: Mapping[str, str]) -> str:
 
 
 _CREDENTIALS = (
-    "s3.access-key-id", "client.access-key-id", "s3.profile-name", "client.profile-name", "s3.role-arn", "client.role-arn",
-    "s3.anonymous", "s3.signer",
-)  # fmt: skip
+    "s3.access-key-id",
+    "client.access-key-id",
+    "s3.profile-name",
+    "client.profile-name",
+    "s3.role-arn",
+    "client.role-arn",
+    "s3.anonymous",
+    "s3.signer",
+)
 
 
 def check_catalog_credentials(target: str, properties: Mapping[str, str]) -> None:

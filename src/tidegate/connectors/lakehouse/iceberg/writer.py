@@ -82,7 +82,7 @@ class _IcebergFile:
         )
 
         self._writer.close()
-        told = data_file_statistics_from_parquet_metadata(
+        statistics = data_file_statistics_from_parquet_metadata(
             self._writer.writer.metadata,
             compute_statistics_plan(self._columns, self._table.metadata.properties),
             parquet_path_to_id_mapping(self._columns),
@@ -93,7 +93,7 @@ class _IcebergFile:
             sync(local.parent)
             sync(local.parent.parent)
         size = len(self._table.io.new_input(self._path))
-        return IcebergFile(self._path, size, self._partition, **told)
+        return IcebergFile(self._path, size, self._partition, **statistics)
 
     def remove(self) -> None:
         with suppress(Exception):
