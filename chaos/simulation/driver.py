@@ -1,71 +1,57 @@
 """A simulated driver: the product's steps of a term of ownership, run in a simulated world.
 
-What is written here stands for Spark (epochs, attempts, tasks), for the operator, and for the threads at the edge of a term:
-they carry out effects, post messages, and may die between any two of them.
+What is written here stands for the threads at the edge of a term: they carry out effects, post messages, and may die between any
+two of them. `epochs` stands for Spark, `requests` for the operator, `winding_down` for the end of a run.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
-from dataclasses import dataclass, replace
-from itertools import count, product
-from pathlib import Path
-from random import Random
+from dataclasses import replace
+from itertools import count
 
 from chaos.simulation.checks import WatchedCheckpoints, WrittenMetadata
+from chaos.simulation.epochs import SimEpochs
 from chaos.simulation.faults import CALM, Crash
-from chaos.simulation.model import Epoch, Snapshot, key_groups
+from chaos.simulation.model import Snapshot
 from chaos.simulation.model_tasks import ModelTasks
+from chaos.simulation.plan import SINK, SINKS, UNKEYED, JobPlan
 from chaos.simulation.real_tasks import RealTasks
-from chaos.simulation.target import INLINE
+from chaos.simulation.requests import SimRequests
 from chaos.simulation.tasks import Host, SimTasks, TaskStorage, publish
+from chaos.simulation.winding_down import WindDown
 from chaos.simulation.world import Process, World
 from tidegate.checkpoint.completed import cleaner
 from tidegate.checkpoint.coordination.coordinator import WakeAt
-from tidegate.checkpoint.coordination.requests import CheckpointRequest, RequestKind
-from tidegate.checkpoint.coordination.timing import Cadence
 from tidegate.checkpoint.effects import Create, Delete, Effect, Get, Put, Sleep, Steps
 from tidegate.checkpoint.job_log import entry as entries
 from tidegate.checkpoint.job_log.claim import check_location, claim
-from tidegate.checkpoint.job_log.entry import CheckpointRef, Entry, EntryKind, RunOutcome, Signature
+from tidegate.checkpoint.job_log.entry import CheckpointRef, Entry, EntryKind, Signature
 from tidegate.checkpoint.job_log.foreign_output import Markers, foreign_output
 from tidegate.checkpoint.job_log.log import ClaimLost
 from tidegate.checkpoint.job_log.start import Start
-from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.metadata import CheckpointMetadata, MetadataError, checksum_in
-from tidegate.checkpoint.output.committables import channel
 from tidegate.checkpoint.output.committer_choice import CommitterChoice, CommitterLimits
 from tidegate.checkpoint.output.release_plan import Backoff, CommitBatch, WaitingOutput
-from tidegate.config.checkpoint_config import CheckpointConfig
-from tidegate.config.reading import read_options
 from tidegate.connectors.outcome import CommitOutcome, ForeignOutput
-from tidegate.connectors.sink import Committable
 from tidegate.core.clock import Instant, MonotonicMs, WallMs
 from tidegate.core.errors import CorruptState, StorageError
 from tidegate.core.faults import reach
-from tidegate.core.ids import AttemptId, EpochId, Lineage, TaskId, Uid
-from tidegate.runtime.checkpoints.epoch_snapshot import EpochSnapshot
+from tidegate.core.ids import Lineage, TaskId, Uid
 from tidegate.runtime.checkpoints.failure_latch import CheckpointsFailed
 from tidegate.runtime.checkpoints.history import JobHistory, Signer
 from tidegate.runtime.checkpoints.owned_term import OwnedTerm
 from tidegate.runtime.checkpoints.sink_threads import OutputStopped, PublishResult
 from tidegate.runtime.checkpoints.term import RunningTerm
 from tidegate.runtime.checkpoints.term_effects import StartCommit, StartSweep, T, TermEffect, TermSteps, Uncounted
-from tidegate.runtime.epochs.clocks import Clocks
 from tidegate.runtime.epochs.job_description import JobDescription, TaskSink
-from tidegate.runtime.epochs.reports import EpochReport
-from tidegate.runtime.exchange.assignment import CheckpointWork
 from tidegate.runtime.exchange.messages import TaskCommitResult
-from tidegate.state.port import VersionMissing
 from tidegate.storage import CorruptFile, ObjectMissing
 from tidegate.storage.port import Nonce
 
 PATIENCE_MS = 1_500
 HEARTBEAT_MS = 400
-SINK, OTHER, UNKEYED = Uid("sink"), Uid("other"), Uid("unkeyed")
-SINKS = (SINK, OTHER, UNKEYED)
 TASK_SINKS = {
     SINK: TaskSink(level=1, stable=True, small_by_driver=True),
     UNKEYED: TaskSink(level=1, stable=False, small_by_driver=True),
@@ -78,74 +64,14 @@ INLINE_OUTPUT = (0, 500, 0, 2_000)
 SLICES = (1, 3, 64, 1_000)
 """How many tasks a slice of a sweep has, in turn. Of thousands of tasks more, or a sweep would take hours."""
 MOST_SLICES = 50
-STOP_MS = 3_000
-"""How long a stop waits for its output."""
 EPOCH_MS = 1_767_225_600_000
 
-LATE_LOOP = 0.2
-"""How often the next epoch begins before the loop has seen the end of the last one."""
 BEGIN_MEANWHILE = 0.1
 """How often an epoch begins before what a message yields, if none runs: epochs have a thread of their own."""
 RESCALED = "rescaled"
 """How a term ends whose job continues with another parallelism."""
 BACKOFF = Backoff(first_ms=100, greatest_ms=800)
 """Of a sink whose target does not answer."""
-_OPTIONS = CheckpointConfig.of(read_options({}))
-
-
-@dataclass(frozen=True)
-class JobPlan:
-    """What stays the same for one job of one seed."""
-
-    layout: JobLayout
-    groups: int
-    cadence: Cadence
-    num_retained: int
-    epoch_ms: int
-    origin: tuple[JobLayout, str] | None = None
-    """For a fork: whose checkpoint it began from, and the pin that holds it."""
-    real_state: bool = False
-    """Whether tasks have real state, instead of a model of it."""
-
-    def config(self, rng: Random) -> CheckpointConfig:
-        cadence = self.cadence
-        config = replace(
-            _OPTIONS,
-            interval_ms=cadence.interval_ms,
-            timeout_ms=cadence.timeout_ms,
-            min_pause_ms=cadence.min_pause_ms,
-            max_concurrent=cadence.max_concurrent,
-            tolerable_failures=cadence.tolerable_failures,
-            num_retained=self.num_retained,
-            incremental=True,
-            parallel_cleaning=False,
-        )
-        if not self.real_state:
-            return config
-        changelog = rng.random() < 0.75
-        return replace(
-            config,
-            inline_threshold_bytes=rng.choice((0, 150, 2_000)),
-            changelog=changelog,
-            materialize_interval_ms=rng.choice((300, 1_500, 4_000, None)) if changelog else None,
-            materialize_incrementally=rng.random() < 0.8,
-            materialize_failures=rng.choice((0, 3)),
-        )
-
-
-@dataclass
-class RunningEpoch:
-    """An epoch from its beginning to the try that is accepted."""
-
-    id: EpochId
-    work: CheckpointWork
-    is_empty: bool
-    """Whether it has no rows."""
-    tries: int = 0
-
-    @property
-    def announced(self) -> int | None:
-        return None if self.work.early is None else self.work.early.checkpoint_id
 
 
 class SimSigner(Signer):
@@ -188,7 +114,7 @@ class SimDriver:
         self.parallelism = parallelism
         self.orders: deque[str] = deque()
         self.winding_down = False
-        self.settled = False
+        self.at_rest = False
         self.savepoints: list[CheckpointRef] = []
         self.accepts = False
         """Whether the user accepts output that the log does not know."""
@@ -207,24 +133,14 @@ class SimDriver:
         self._inbox: deque[object] = deque()
         self._sinks = SimSinks()
         self._written = WrittenMetadata(world, plan.layout, plan.groups, plan.real_state)
-        self._head: Epoch | None = None
-        self._running: RunningEpoch | None = None
-        self._number = 0
-        self._ran = False
-        self._requests: list[Future[CheckpointRef]] = []
-        """The savepoints that its operator waits for."""
-        self._stopped: tuple[CheckpointRef, Instant, Future[None]] | None = None
-        """The savepoint that ended the job, since when its output is waited for, and the answer to that."""
-        self._quiet_since: Instant | None = None
-        self._attempt = 0
+        self._last_number = 0
+        """That of the last epoch of an earlier term."""
         self._asked = 0
         """How many requests its terms have made."""
         self._before_release: tuple[WaitingOutput, ...] | None = None
         """When an entry of the log has made output visible: what the release knew to wait before it."""
         self._owes_pin = False
         """Whether it has a checkpoint of its own, and has not tried to remove that pin."""
-        self._rescale_to: int | None = None
-        """The parallelism that the job continues with, once a checkpoint contains its last epoch."""
 
     def now(self) -> Instant:
         elapsed_ms = int(self.world.clock.now_ms)
@@ -232,7 +148,7 @@ class SimDriver:
 
     # the edge: what the product's threads do
 
-    def _run(self, steps: TermSteps[T], alone: bool = False) -> Steps[T]:
+    def run(self, steps: TermSteps[T], alone: bool = False) -> Steps[T]:
         """Run steps of the term in the simulated world. `alone`: the thread that runs epochs waits for them."""
         answer: object = None
         error: Exception | None = None
@@ -267,9 +183,9 @@ class SimDriver:
             self.world.removed_pins.add(pin)
 
     def _begin_meanwhile(self) -> None:
-        before = self._running
-        self._begin_epoch()
-        if self._running is not before:
+        before = self._epochs.running
+        self._epochs.begin()
+        if self._epochs.running is not before:
             self.world.tally.events["epochs begun in the middle of a message"] += 1
 
     def _begin(self, effect: TermEffect) -> Effect | None:
@@ -338,7 +254,7 @@ class SimDriver:
             case Create(path, data) | Put(path, data) if path.endswith("/_metadata"):
                 waiting = self._owned.store.ledger.carried_by(self.world.metadata(data).epoch)
                 superseded = self._is_superseded()
-                snapshot = self._written.look(path, data, self._head, self.parallelism, waiting, superseded)
+                snapshot = self._written.look(path, data, self._epochs.head, self.parallelism, waiting, superseded)
                 self.world.snapshots[checksum_in(data)] = snapshot
             case Get(path) if path in self.world.acks:
                 term = self.world.acks[path]
@@ -381,10 +297,10 @@ class SimDriver:
         while True:
             try:
                 ended = yield from self._own()
-                if self._rescale_to is None or ended != RESCALED:
+                if self._requests.rescale_to is None or ended != RESCALED:
                     return ended
                 reach("rescale.3-ended")
-                self.parallelism, self._rescale_to = self._rescale_to, None
+                self.parallelism = self._requests.rescale_to
                 yield from self._claim_again(asked=True)
                 reach("rescale.4-claimed")
                 world.tally.events["rescales in place"] += 1
@@ -438,8 +354,7 @@ class SimDriver:
         self._signer.asked = asked
         self._term.checkpointer.abort()
         self._inbox.clear()
-        self._stopped = None
-        self._rescale_to = None
+        self._last_number = self._epochs.number
         for left in (2, 1, 0):
             self.life += 1
             yield Sleep(self.world.rng.randrange(1, 500))
@@ -467,13 +382,25 @@ class SimDriver:
             choice=CommitterChoice(TASK_SINKS, PUBLISHER),
             chance=world.rng.random,
         )
-        self._running = None
         self._before_release = None
-        self._requests.clear()
-        self._tasks = self._make_tasks()
+        host = self._host()
+        self._tasks = tasks = self._make_tasks(host)
+        self._epochs = SimEpochs(host, term, tasks, self.checkpoints, self._last_number, self.message, self._may_begin)
+        self._requests = SimRequests(host, term, self._epochs, self, self.now)
+        self._wind_down = WindDown(
+            host,
+            term,
+            tasks,
+            self._epochs,
+            self._requests,
+            self,
+            rewind=self._rewind,
+            asked=lambda: self._asked,
+            now=self.now,
+        )
         base = owned.store.entry.base
         self._restore(None if base is None else world.snapshots[base.checksum].metadata)
-        yield from self._run(term.begin())
+        yield from self.run(term.begin())
         while True:
             ended = yield from self._live_on()
             if ended is not None:
@@ -484,7 +411,7 @@ class SimDriver:
         world = self.world
         calm = 3 if world.odds is CALM and not self.winding_down else 1
         takes_ms = int(calm * self.plan.epoch_ms * world.rng.uniform(0.5, 1.5))
-        self._begin_epoch()
+        self._epochs.begin()
         if world.rng.random() < 0.5:
             # What the loop does while an epoch runs. It may take the job back: then the epoch is of no use.
             yield Sleep(takes_ms // 2)
@@ -492,33 +419,39 @@ class SimDriver:
             takes_ms -= takes_ms // 2
         yield Sleep(takes_ms)
         yield from self._read_inbox()
-        if self._stopped is None:
-            if world.chance(world.odds.rewind):
+        if self._requests.stopped is None:
+            running = self._epochs.running
+            if world.chance(world.odds.rewind) or (
+                running is not None and not (yield from self._epochs.try_epoch(running))
+            ):
                 yield from self._rewind()
-            elif self._running is not None:
-                yield from self._try_epoch(self._running)
         ticked_ms = world.clock.now_ms
         yield from self._loop()
-        if self._running is None:
-            if self._stopped is None:
-                self.checkpoints.check_cadence(ticked_ms, self._term.checkpointer.pending, self._is_contained())
+        if self._epochs.running is None:
+            if self._requests.stopped is None:
+                pending = self._term.checkpointer.pending
+                self.checkpoints.check_cadence(ticked_ms, pending, self._epochs.are_contained)
             if self._tasks.wants_epoch():
-                yield from self._run_empty_epoch()
+                yield from self._epochs.run_empty_epoch()
         return (yield from self._after_epoch())
 
     def _after_epoch(self) -> Steps[str | None]:
-        if self._stopped is not None and (ended := self._stop(*self._stopped)):
+        requests = self._requests
+        if (ended := requests.ends()) is not None:
             return ended
-        if self._rescale_to is not None and self._is_saved():
+        if requests.rescale_to is not None and requests.is_saved():
             reach("rescale.2-saved")
             return RESCALED
-        while self.orders and self._stopped is None:
-            ended = yield from self._obey(self.orders.popleft())
-            if ended:
+        while self.orders and requests.stopped is None:
+            ended = yield from requests.obey(self.orders.popleft())
+            if ended is not None:
                 return ended
-        if self.winding_down and not self.settled:
-            yield from self._settle()
+        if self.winding_down and not self.at_rest:
+            self.at_rest = yield from self._wind_down.proceed()
         return None
+
+    def _may_begin(self) -> bool:
+        return self._requests.lets_run and not (self.winding_down and self._epochs.ran)
 
     def _job(self) -> JobDescription:
         return JobDescription(
@@ -535,7 +468,7 @@ class SimDriver:
             sink_levels=frozenset({1}),
         )
 
-    def _make_tasks(self) -> SimTasks:
+    def _host(self) -> Host:
         term, life, store = self._term, self.life, self._owned.store
 
         def tell(message: object) -> None:
@@ -543,42 +476,42 @@ class SimDriver:
                 self._inbox.append(message)
 
         lowest: Callable[[], int] = lambda: term.checkpointer.in_flight().lowest_id  # noqa: E731
-        host = Host(self.world, self.plan, self.process, self.parallelism, store.term, tell, lowest)
+        return Host(self.world, self.plan, self.process, self.parallelism, store.term, tell, lowest)
+
+    def _make_tasks(self, host: Host) -> SimTasks:
         if not self.plan.real_state:
-            return ModelTasks(host, term.uploads)
+            return ModelTasks(host, self._term.uploads)
         changelog = self._owned.history.config.changelog
-        return RealTasks(host, term.uploads, store.entry.lineage, changelog)
+        return RealTasks(host, self._term.uploads, self._owned.store.entry.lineage, changelog)
 
     # messages
 
     def _loop(self) -> Steps[None]:
         yield from self._read_inbox()
-        yield from self._message(self._term.wake())
+        yield from self.message(self._term.wake())
 
     def _read_inbox(self) -> Steps[None]:
         term = self._term
         while self._inbox:
             match self._inbox.popleft():
                 case PublishResult() as result:
-                    yield from self._message(term.output.on_result(result))
+                    yield from self.message(term.output.on_result(result))
                 case TaskCommitResult() as published:
-                    yield from self._message(term.output.on_published_by_tasks([published]))
+                    yield from self.message(term.output.on_published_by_tasks([published]))
                 case (TaskId() as task, item):
-                    yield from self._message(term.checkpointer.on_upload(task, item))
+                    yield from self.message(term.checkpointer.on_upload(task, item))
 
-    def _message(self, steps: TermSteps[T], alone: bool = False) -> Steps[T]:
+    def message(self, steps: TermSteps[T], alone: bool = False) -> Steps[T]:
         """One message to the term, and what its driver sees of it."""
-        result = yield from self._run(steps, alone)
+        result = yield from self.run(steps, alone)
         self._check_released("is done with a message")
         if self._owes_pin:
             self.world.fail(f"{self.process.name} has a checkpoint of its own, and leaves the pin on its origin")
-        for answer in [each for each in self._requests if each.done()]:
-            self._requests.remove(answer)
-            if answer.exception() is None:
-                self.world.tally.events["savepoints"] += 1
-                self.savepoints.append(answer.result())
-        if self._owned.store.entry.kind is EntryKind.TERMINAL_SAVEPOINT and self._stopped is None:
-            yield from self._wait_for_output()
+        for savepoint in self._requests.take_savepoints():
+            self.world.tally.events["savepoints"] += 1
+            self.savepoints.append(savepoint)
+        if self._owned.store.entry.kind is EntryKind.TERMINAL_SAVEPOINT and self._requests.stopped is None:
+            yield from self._requests.wait_for_output()
         yield from self._check_failure()
         return result
 
@@ -599,14 +532,6 @@ class SimDriver:
             contents = self._owned.store.contents[base.metadata]
             self.world.tally.events["checkpoints with objects of waiting output"] += bool(contents.output)
             self._tasks.completed(base, self.world.snapshots[base.checksum])
-
-    def _wait_for_output(self) -> Steps[None]:
-        """The savepoint that ends the job is in the log. Whoever stops it waits for its output."""
-        ref = self._owned.store.entry.base
-        assert ref is not None
-        answer: Future[None] = Future()
-        self._stopped = ref, self.now(), answer
-        yield from self._run(self._term.output.complete_when_published(answer))
 
     def _check_failure(self) -> Steps[None]:
         """What ends an attempt of the job, or the job."""
@@ -629,19 +554,15 @@ class SimDriver:
     def _restore(self, stored: CheckpointMetadata | None) -> None:
         """Begin with what the term returns to. `stored`: what is in the checkpoint that the log names. None: it names none."""
         self.world.tally.events["restores"] += 1
-        self._head = None
-        self._ran = False
-        self._number += 1
         base = self._owned.store.entry.base
         snapshot = None if base is None else self.world.snapshots[base.checksum]
         self._check_return(snapshot, stored)
         try:
-            self._tasks.restore(snapshot, base, EpochId(self._owned.store.term, self._number))
+            self._epochs.restore(snapshot, base)
         except (ObjectMissing, CorruptFile, CorruptState, MetadataError) as error:
             self._check_superseded(error)
             self.world.fail(f"{self.process.name} cannot restore epoch {snapshot and snapshot.epoch.id}: {error}")
         if snapshot is not None:
-            self._head = snapshot.epoch
             self.world.tally.events["rescales"] += snapshot.parallelism != self.parallelism
 
     def _check_return(self, snapshot: Snapshot | None, stored: CheckpointMetadata | None) -> None:
@@ -654,128 +575,11 @@ class SimDriver:
         if snapshot is not None and point.root != snapshot.root:
             self.world.fail(f"{self.process.name} reads files below {point.root}, and they are below {snapshot.root}")
 
-    def _begin_epoch(self) -> None:
-        """Unless one runs already: the loop may be late, or a try was thrown away."""
-        if self._running is not None or self._stopped is not None or (self.winding_down and self._ran):
-            return
-        if self._rescale_to is not None:
-            return
-        self._start_epoch(empty=False)
-
-    def _start_epoch(self, empty: bool) -> RunningEpoch:
-        work = self._tasks.begin_epoch(empty)
-        self._number += 1
-        epoch = EpochId(self._owned.store.term, self._number)
-        self._running = running = RunningEpoch(epoch, work, empty)
-        self.checkpoints.epoch_begins(epoch)
-        if running.announced is not None:
-            self.checkpoints.announce(running.announced, epoch, self._term.checkpointer.pending)
-        return running
-
-    def _try_epoch(self, running: RunningEpoch) -> Steps[None]:
-        world, rng, store = self.world, self.world.rng, self._owned.store
-        running.tries += 1
-        epoch = running.id
-        start = 0 if self._head is None else self._head.end
-        if self.plan.real_state and world.chance(world.odds.rewind):
-            world.hosts.lose_one()
-        try:
-            touched, marks = self._tasks.run_epoch(epoch, running.tries, running.work)
-        except VersionMissing:
-            yield from self._rewind()
-            return
-        except Crash:
-            world.tally.events["tasks that died"] += 1
-            return  # the epoch is tried again
-        committables = self._stage(epoch)
-        if world.chance(world.odds.rewind):
-            world.tally.events["epochs thrown away"] += 1
-            return  # the attempt is discarded; its files are orphans, and the epoch is tried again
-        self._head = Epoch(
-            id=epoch,
-            parent=self._head,
-            lineage=store.entry.lineage,
-            start=start,
-            end=start + 1 + rng.randrange(9),
-            touched=frozenset(touched),
-            output=tuple(channel(each) for each in committables),
-            marks=marks,
-        )
-        self._ran = True
-        world.tally.events["epochs"] += 1
-        yield from self._finish_epoch(running, tuple(committables))
-
-    def _run_empty_epoch(self) -> Steps[None]:
-        """An epoch without rows: uploads, or output that tasks publish, wait for one."""
-        running = self._start_epoch(empty=True)
-        self._tasks.run_empty_epoch(running.work)
-        running.tries = 1
-        end = 0 if self._head is None else self._head.end
-        lineage = self._owned.store.entry.lineage
-        self._head = Epoch(running.id, self._head, lineage, end, end, frozenset(), ())
-        self.world.tally.events["epochs without rows"] += 1
-        yield from self._finish_epoch(running, ())
-
-    def _finish_epoch(self, running: RunningEpoch, committables: tuple[Committable, ...]) -> Steps[None]:
-        """The epoch was accepted."""
-        world, epoch = self.world, running.id
-        world.use_epoch(self._owned.store.entry.lineage, epoch)
-        snapshot = self._tasks.accept(EpochSnapshot(epoch, {}, None, Path(), Clocks(), running.announced))
-        self._running = None
-        self.checkpoints.epoch_ends()
-        self._term.uploads.ended(snapshot, sum(len(each.payload) for each in committables))
-        report = EpochReport(
-            epoch=epoch,
-            rows_in=0 if running.is_empty else 1,
-            tries=running.tries,
-            duration_ms=self.plan.epoch_ms,
-            plan_ms=0,
-            job_ms=0,
-            operators={},
-            hosts={},
-            committables=committables,
-        )
-        if world.rng.random() < LATE_LOOP:
-            world.tally.events["epochs begun before the end of the last was seen"] += 1
-            self._begin_epoch()
-        moved = not running.is_empty
-        yield from self._message(self._term.checkpointer.on_epoch(report, snapshot, moved, output=True, drains=False))
-
-    def _stage(self, epoch: EpochId) -> list[Committable]:
-        """Stage output of some slots."""
-        world, rng = self.world, self.world.rng
-        committables: list[Committable] = []
-        some = sorted(rng.sample(range(self.parallelism), min(self.parallelism, 3)))
-        for sink, partition in product(SINKS, some):
-            of_slot = key_groups(partition, self.parallelism, self.plan.groups)
-            groups = range(self.plan.groups) if sink == UNKEYED else of_slot
-            if of_slot and rng.random() < 0.4:
-                paths = [INLINE] if rng.random() < 0.3 else []  # Few rows are in the committable.
-                attempts = 2 if world.chance(world.odds.second_attempt) else 1
-                for _ in range(0 if paths else attempts):
-                    self._attempt += 1
-                    path = self.plan.layout.staged(epoch, sink, AttemptId(self._attempt), world.serial("rows"))
-                    world.storage.apply_put(path, b"rows")
-                    paths.append(path)
-                made = Committable(
-                    lineage=self._owned.store.entry.lineage,
-                    sink=sink,
-                    slot=partition,
-                    epoch=epoch,
-                    payload=paths[-1].encode(),
-                    staged=() if paths[-1] == INLINE else (paths[-1],),
-                    size_bytes=1,
-                )
-                world.keys[channel(made), epoch] = frozenset(rng.choices(groups, k=2))
-                committables.append(made)
-        return committables
-
     def _rewind(self) -> Steps[None]:
         """A host was lost, or too many checkpoints failed: back to the last checkpoint, within the same term."""
         self.world.tally.events["rewinds"] += 1
-        self._running = None
-        self.checkpoints.epoch_ends()
-        yield from self._run(self._term.checkpointer.on_rewind(), alone=True)
+        self._epochs.give_up()
+        yield from self.run(self._term.checkpointer.on_rewind(), alone=True)
         if self.plan.real_state and self.world.chance(self.world.odds.rewind * 10):
             self.world.hosts.lose_one()
         base = self._owned.store.entry.base
@@ -787,154 +591,3 @@ class SimDriver:
             self._check_superseded()
             self.world.fail(f"{self.process.name} goes back, and {base.metadata} is missing")
         self._restore(self.world.metadata(data))
-
-    # the operator
-
-    def _is_contained(self) -> bool:
-        """Whether the latest checkpoint contains all epochs that changed something."""
-        base = self._owned.store.entry.base
-        if self._head is None or not self._ran:
-            return True
-        for epoch in self._head.chain():
-            if base is not None and epoch.id == base.epoch:
-                return True
-            if epoch.end > epoch.start:
-                return False
-        return True
-
-    def _is_saved(self) -> bool:
-        """Whether the latest checkpoint contains all epochs. If none is under way that will, the rescale has failed."""
-        if self._running is not None:
-            return False
-        if self._is_contained():
-            return True
-        if not self._term.checkpointer.pending:
-            self._rescale_to = None
-            self.world.tally.events["rescales that failed"] += 1
-        return False
-
-    def _ask(self, kind: RequestKind, target: str | None = None, forced: bool = False) -> Steps[Future[CheckpointRef]]:
-        token = self.world.serial("request")
-        answer = self._term.answers.expect(token)
-        at_ms = self.now().monotonic_ms
-        request = CheckpointRequest(kind=kind, at_ms=at_ms, token=token, forced=forced, target=target)
-        if target is not None:
-            self._requests.append(answer)
-        yield from self._message(self._term.checkpointer.request(request))
-        return answer
-
-    def _obey(self, order: str) -> Steps[str | None]:
-        if order.startswith("rescale "):
-            reach("rescale.1-asked")
-            self._rescale_to = int(order.removeprefix("rescale "))
-            yield from self._ask(RequestKind.MANUAL, forced=True)
-            return None
-        kind = {"savepoint": RequestKind.SAVEPOINT, "stop": RequestKind.TERMINAL_SAVEPOINT}.get(order)
-        if kind is not None:
-            yield from self._ask(kind, f"savepoints/{self.world.serial('savepoint')}")
-            return None
-        if order == "cancel":
-            yield from self._message(self._term.checkpointer.finish(RunOutcome.CANCELED, keep=True), alone=True)
-            self.world.tally.events["cancels"] += 1
-        return order
-
-    def _stop(self, ref: CheckpointRef, since: Instant, answer: Future[None]) -> str | None:
-        """How a stop answers, when it can: with success only if all its output is published."""
-        if answer.done() and answer.exception() is None:
-            self.world.tally.events["stops with savepoint"] += 1
-            self._check_stopped(ref)
-            return "stopped"
-        if answer.done() or self.now().since(since) > STOP_MS:
-            self.world.tally.events["stops that failed, with output waiting"] += 1
-            return "stop failed"
-        return None
-
-    def _check_stopped(self, ref: CheckpointRef) -> None:
-        world, lineage = self.world, self._owned.store.entry.lineage
-        visible = world.target(self.process.job).visible
-        # By its content: a driver that has claimed the savepoint meanwhile may have deleted it.
-        for epoch in world.epoch_of(ref).chain():
-            for lane in epoch.output if epoch.lineage == lineage else ():
-                if epoch.id not in visible[lane]:
-                    world.fail(
-                        f"{self.process.name} said that it stopped, and output of {lane} at {epoch.id} is missing"
-                    )
-        if ref.metadata not in world.storage.objects:
-            return  # … and its record with it
-        carries = world.metadata(world.storage.objects[ref.metadata]).committables
-        if carries and self.plan.layout.committed(lineage, ref.term, ref.id) not in world.storage.objects:
-            world.fail(f"{self.process.name} said that it stopped, and nothing records that its output is published")
-
-    def _holds_origin(self) -> Steps[bool]:
-        """Whether the pin is still there on what the job, a fork, began from, although it has a checkpoint of its own."""
-        assert self.plan.origin is not None
-        assert self.claim is not None
-        origin, pin = self.plan.origin
-        if origin.pin(pin) not in self.world.storage.objects:
-            return False
-        if self.process.pin is not None:
-            # This term has placed it or found it. If storage did not remove it, the next checkpoint tries again.
-            if not self._term.checkpointer.pending:
-                yield from self._ask(RequestKind.MANUAL)
-            return True
-        if origin.pin(pin) not in self.world.left_pins:
-            self.world.fail(f"{self.process.name} finds a pin on its origin, and no term that held it has ended")
-        # A term ended before it had removed it. The operator sees it, and takes it away.
-        self.world.tally.events["pins that a term left when it ended"] += 1
-        self.world.watch(origin).unpin(pin)
-        self.world.storage.apply_delete([origin.pin(pin)])
-        return False
-
-    def _settle(self) -> Steps[None]:
-        """Faults have stopped: save the last epoch, release everything, sweep, and be done."""
-        store, checkpointer = self._owned.store, self._term.checkpointer
-        base = store.entry.base
-        if self.plan.origin is not None and base is not None and base.owned and (yield from self._holds_origin()):
-            return
-        if self.world.storage.below(self.plan.layout.pins):
-            return  # a fork still reads from us
-        if not self._ran or base is None or not self._is_contained() or not base.owned:
-            if not checkpointer.pending:
-                yield from self._ask(RequestKind.MANUAL)
-            return
-        if self._tasks.holds and not checkpointer.pending:
-            self._quiet_since = None
-            if self._term.uploads.materialized:  # a checkpoint is needed that they are part of
-                yield from self._ask(RequestKind.MANUAL)
-        elif len(store.ledger) or checkpointer.pending or self._running is not None:
-            self._quiet_since = None
-        elif self._quiet_since is None:
-            self._quiet_since = self.now()
-        elif self.now().since(self._quiet_since) > 1_200:  # uploads for subsumed checkpoints have landed
-            yield from self._clean_to_the_end()
-            self.settled = True
-            self.world.note(self.process.name, "settled")
-
-    def _clean_to_the_end(self) -> Steps[None]:
-        """Nothing moves any more. Have the term clean up what there is to clean up, with all its parts."""
-        store = self._owned.store
-        acks, lowest_id = self.plan.layout.all_acks(store.term), self._term.checkpointer.in_flight().lowest_id
-        ended = [path for path in self.world.storage.below(acks) if self._number_of(path) < lowest_id]
-        yield from self._clean_until_quiet()
-        if left := [path for path in ended if path in self.world.storage.objects]:
-            self.world.fail(
-                f"{self.process.name} has cleaned up, and acknowledgements stay that nobody needs: {left[:5]}"
-            )
-        # Files may have landed after the sweeps for which there was a reason. Whatever goes back gives the next reason.
-        yield from self._rewind()
-        self._ran = True  # Nothing is lost: the checkpoint contains all.
-        yield from self._clean_until_quiet()
-
-    def _number_of(self, path: str) -> int:
-        file = self.plan.layout.parse(path)
-        assert file is not None
-        return file.number
-
-    def _clean_until_quiet(self) -> Steps[None]:
-        """As after so many checkpoints, each with a slice of a sweep."""
-        for _ in range(2 * self.parallelism + 100):
-            before = self._asked
-            yield from self._message(self._term.checkpointer.clean())
-            if self._asked - before <= 1:  # It looks for stored acknowledgements every time.
-                return
-        self.world.fail(f"{self.process.name} cleans up and comes to no end")

@@ -9,11 +9,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from chaos.simulation.driver import SINKS, JobPlan, SimDriver
+from chaos.simulation.driver import SimDriver
 from chaos.simulation.faults import CALM, Odds, Violation
 from chaos.simulation.hosts import SimHosts
 from chaos.simulation.judged_log import judged_log
 from chaos.simulation.model import Epoch
+from chaos.simulation.plan import SINKS, JobPlan
 from chaos.simulation.real_tasks import check_restore
 from chaos.simulation.world import Process, Tally, World
 from tidegate.checkpoint.completed import cleaner
@@ -525,14 +526,14 @@ class Run:
         return [job for job in (*self.jobs, *self.copies) if not job.is_down]
 
     def _done(self) -> bool:
-        return self._winding and all(any(d.settled for d in job.running) for job in self._active())
+        return self._winding and all(any(d.at_rest for d in job.running) for job in self._active())
 
     def _judge(self) -> None:
         if not self._done():
             stuck = [
                 f"{job.plan.layout.job} {job.place}"
                 for job in self._active()
-                if not any(d.settled for d in job.running)
+                if not any(d.at_rest for d in job.running)
             ]
             raise Violation(f"no driver of {stuck} came to an end although nothing goes wrong any more")
         for job in self._active():

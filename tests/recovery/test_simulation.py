@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from chaos.simulate import EXPECTED_STEPS
-from chaos.simulation.driver import JobPlan, SimDriver
+from chaos.simulation.driver import SimDriver
 from chaos.simulation.faults import CALM, Violation
+from chaos.simulation.plan import JobPlan
 from chaos.simulation.run import simulate
 from chaos.simulation.world import Process, World
 from tests.recovery.mutations.__main__ import search
