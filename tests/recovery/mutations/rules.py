@@ -810,8 +810,8 @@ MUTATIONS = (
         "overlapping-base",
         "A checkpoint that overlaps with another one keeps the base that it began with",
         f"{RUNTIME}/checkpoints/checkpoint_work.py",
-        "            base=each.base.get(task),",
-        "            base=in_newest(task),",
+        "            base = each.base.get(task)\n",
+        "            base = state.in_latest(task)\n",
         rare=True,
     ),
     Mutation(

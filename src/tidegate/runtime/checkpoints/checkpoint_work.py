@@ -32,87 +32,137 @@ class ChangelogPlan:
     """Versions up to which no checkpoint needs changes."""
 
 
-def plan_checkpoint_work(  # noqa: PLR0913 a pure function of all it depends on
-    job: JobDescription, term: Term, uploading: Sequence[PendingUpload], snapshots: Iterable[EpochSnapshot],
-    kept: Mapping[TaskId, VersionId], stored: tuple[CheckpointRef | None, Mapping[TaskId, bytes]], inline_bytes: int,
-    empty: bool, publications: Sequence[CommitBatch] = (), early: Announced | None = None, announced: int = 0,
-    changelog: ChangelogPlan | None = None,
-) -> dict[int, CheckpointWork]:  # fmt: skip
-    """Return the work by level. `snapshots` are those of which a checkpoint may still be taken, `kept` the versions of the
-    latest checkpoint, `stored` that checkpoint and a digest of each task's files in it; `empty`: the epoch has no other
-    purpose; `publications` is output that tasks publish, each belonging to one task; `early` is the checkpoint that is announced
-    to this epoch, and `announced` the one announced last, if it is not known yet what became of it.
-    """
-    newest, digests = stored
-    records = [(term, each.id) for each in uploading] + ([] if newest is None else [(newest.term, newest.id)])
-    records += [(term, announced)] if announced else []
-    changes = ChangelogPlan() if changelog is None else changelog
-    offered = [changes.materialized, *(each.materialized for each in uploading)]
-    offered += [] if early is None else [early.materialized]
-    needed = [made.stored for each in offered for made in each.values()]
-    needed += [stored for each in uploading for stored in each.base.values()]
-    records += dict.fromkeys((stored.term, stored.checkpoint_id) for stored in needed)
-    total = min(_INLINE_TASK_BYTES, _INLINE_JOB_BYTES // max(1, len(job.tasks)))
-    standing = [*(each.snapshot for each in uploading), *snapshots]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UploadState:
+    """What is stored, what is being stored, and what may still be, when an epoch begins."""
 
-    def in_newest(task: TaskId) -> Stored | None:
+    uploading: Sequence[PendingUpload] = ()
+    snapshots: Iterable[EpochSnapshot] = ()
+    """Those of which a checkpoint may still be taken."""
+    kept: Mapping[TaskId, VersionId] = field(default_factory=dict)
+    """The versions of the latest checkpoint: a rewind finds them on local disk."""
+    latest: tuple[CheckpointRef | None, Mapping[TaskId, bytes]] = (None, {})
+    """The latest checkpoint, and a digest of each task's files in it."""
+    early: Announced | None = None
+    """The checkpoint that is announced to this epoch."""
+    announced: int = 0
+    """The checkpoint that was announced last, if it is not known yet what became of it."""
+    changelog: ChangelogPlan = field(default_factory=ChangelogPlan)
+
+    def in_latest(self, task: TaskId) -> Stored | None:
+        """Return the files of a task in the latest checkpoint; None: it has none there."""
+        latest, digests = self.latest
         digest = digests.get(task)
-        return None if newest is None or digest is None else Stored(newest.term, newest.id, digest)
+        return None if latest is None or digest is None else Stored(latest.term, latest.id, digest)
 
-    def order(each: PendingUpload, task: TaskId) -> UploadOrder:
-        tables = None if each.tables is None else tuple(o for o in each.tables if o.level == task.level)
-        return UploadOrder(
-            checkpoint_id=each.id,
-            version=each.snapshot.versions[task],
-            base=each.base.get(task),
-            inline_threshold=inline_bytes,
-            inline_total=total,
-            folder=each.folder,
-            tables=tables,
-            changelog=each.changelog,
-            materialized=made.stored if (made := each.materialized.get(task)) is not None else None,
-        )
 
-    orders: dict[TaskId, list[UploadOrder]] = {}
-    for each in uploading:
-        for task in sorted(each.missing):
-            orders.setdefault(task, []).append(order(each, task))
+def plan_checkpoint_work(
+    job: JobDescription,
+    term: Term,
+    state: UploadState,
+    *,
+    inline_bytes: int,
+    is_empty: bool,
+    publications: Sequence[CommitBatch] = (),
+) -> dict[int, CheckpointWork]:
+    """Return the work by level. `is_empty`: the epoch has no rows. `publications` is output that tasks publish, each belonging
+    to one task."""
+    early, truncated = state.early, state.changelog.truncated
+    total = min(_INLINE_TASK_BYTES, _INLINE_JOB_BYTES // max(1, len(job.tasks)))
+    records = _records(term, state)
+    orders = _orders(state, inline_bytes, total)
+    # The first task on a host starts those of tasks that wait for a core or a level.
     everything = tuple((task, one) for task, some in orders.items() for one in some)
+    # Uploads in progress read versions of earlier epochs: local clean-up must spare them.
+    standing = [*(each.snapshot for each in state.uploading), *state.snapshots]
+    wait_ms = upload_wait_ms(is_empty=is_empty, early_wait_ms=None if early is None else early.wait_ms)
     work: dict[int, CheckpointWork] = {}
     for level in range(1, job.levels + 1):
         tasks = [TaskId(level, Slot(slot)) for slot in range(job.parallelism)]
         uploads = tuple(tuple(orders.get(task, ())) for task in tasks)
-        keep = tuple(
-            tuple({snapshot.versions[task] for snapshot in standing if task in snapshot.versions} | _one(kept, task))
-            for task in tasks
-        )
         commits = _publishes(job, level, publications)
-        wait_ms = upload_wait_ms(is_empty=empty, early_wait_ms=None if early is None else early.wait_ms)
+        # Tasks wait for nothing if they have nothing to store and to publish: rows would wait, too.
         waits = any(uploads) or any(commits) or early is not None
         work[level] = CheckpointWork(
             uploads=uploads,
             every_upload=everything,
-            keep=keep,
-            records=tuple(records),
+            keep=tuple(_kept_versions(task, standing, state.kept) for task in tasks),
+            records=records,
             restores=(),
             wait_ms=wait_ms if waits else 0,
             commits=commits,
-            early=None
-            if early is None
-            else EarlyUpload(
-                checkpoint_id=early.id,
-                bases=tuple(in_newest(task) if early.incremental else None for task in tasks),
-                inline_threshold=inline_bytes,
-                inline_total=total,
-                changelog=early.changelog,
-                materialized=tuple(
-                    made.stored if (made := early.materialized.get(task)) is not None else None for task in tasks
-                ),
-            ),
-            announced=announced,
-            truncated=tuple(changes.truncated.get(task) for task in tasks) if changes.truncated else (),
+            early=None if early is None else _early_upload(early, tasks, state, inline_bytes, total),
+            announced=state.announced,
+            truncated=tuple(truncated.get(task) for task in tasks) if truncated else (),
         )
     return work
+
+
+def _records(term: Term, state: UploadState) -> tuple[tuple[Term, int], ...]:
+    """Return term and id of the checkpoints whose upload records are still needed."""
+    latest, _ = state.latest
+    records = [(term, each.id) for each in state.uploading]
+    if latest is not None:
+        records.append((latest.term, latest.id))
+    if state.announced:
+        records.append((term, state.announced))
+    offered = [state.changelog.materialized, *(each.materialized for each in state.uploading)]
+    if state.early is not None:
+        offered.append(state.early.materialized)
+    needed = [made.stored for each in offered for made in each.values()]
+    needed += [stored for each in state.uploading for stored in each.base.values()]
+    records += dict.fromkeys((stored.term, stored.checkpoint_id) for stored in needed)
+    return tuple(records)
+
+
+def _orders(state: UploadState, inline_bytes: int, total: int) -> dict[TaskId, list[UploadOrder]]:
+    """Return what each task that has not acknowledged is asked for."""
+    orders: dict[TaskId, list[UploadOrder]] = {}
+    for each in state.uploading:
+        for task in sorted(each.missing):
+            # Not the latest checkpoint: another one may have completed since this one began, and clean-up spares this base.
+            base = each.base.get(task)
+            orders.setdefault(task, []).append(_order(each, task, base, inline_bytes, total))
+    return orders
+
+
+def _order(each: PendingUpload, task: TaskId, base: Stored | None, inline_bytes: int, total: int) -> UploadOrder:
+    materialized = each.materialized.get(task)
+    return UploadOrder(
+        checkpoint_id=each.id,
+        version=each.snapshot.versions[task],
+        base=base,
+        inline_threshold=inline_bytes,
+        inline_total=total,
+        folder=each.folder,
+        tables=None if each.tables is None else tuple(table for table in each.tables if table.level == task.level),
+        changelog=each.changelog,
+        materialized=None if materialized is None else materialized.stored,
+    )
+
+
+def _early_upload(
+    early: Announced, tasks: Sequence[TaskId], state: UploadState, inline_bytes: int, total: int
+) -> EarlyUpload:
+    """Return what the tasks of a level need to store what they seal, as soon as they have sealed it."""
+    materialized = [early.materialized.get(task) for task in tasks]
+    return EarlyUpload(
+        checkpoint_id=early.id,
+        bases=tuple(state.in_latest(task) if early.incremental else None for task in tasks),
+        inline_threshold=inline_bytes,
+        inline_total=total,
+        changelog=early.changelog,
+        materialized=tuple(None if each is None else each.stored for each in materialized),
+    )
+
+
+def _kept_versions(
+    task: TaskId, standing: Sequence[EpochSnapshot], kept: Mapping[TaskId, VersionId]
+) -> tuple[VersionId, ...]:
+    versions = {snapshot.versions[task] for snapshot in standing if task in snapshot.versions}
+    if task in kept:
+        versions.add(kept[task])
+    return tuple(versions)
 
 
 def _publishes(
@@ -130,7 +180,3 @@ def _publishes(
             order = CommitOrder(each.sink, lane, each.committables, each.compare_with is not None)
             orders[place % job.parallelism].append(order)
     return tuple(map(tuple, orders)) if any(orders) else ()
-
-
-def _one(kept: Mapping[TaskId, VersionId], task: TaskId) -> set[VersionId]:
-    return {kept[task]} if task in kept else set()

@@ -18,7 +18,7 @@ from tidegate.checkpoint.metadata import CheckpointMetadata, TaskState
 from tidegate.checkpoint.output.staging import InlineLimits
 from tidegate.checkpoint.task.version_upload import Materialized, Stored
 from tidegate.core.ids import TaskId
-from tidegate.runtime.checkpoints.checkpoint_work import ChangelogPlan, plan_checkpoint_work
+from tidegate.runtime.checkpoints.checkpoint_work import ChangelogPlan, UploadState, plan_checkpoint_work
 from tidegate.runtime.checkpoints.epoch_snapshot import EpochSnapshot, PendingUpload
 from tidegate.runtime.checkpoints.notices import CheckpointNotices
 from tidegate.runtime.checkpoints.output import OutputRelease
@@ -68,11 +68,23 @@ class PendingUploads:
         inline_bytes = self._inline_output.share(waiting_bytes, self._job.sink_tasks)
         snapshots += [] if self.latest is None else [self.latest]
         early = self.announcements.begin_epoch(empty)
+        state = UploadState(
+            uploading=tuple(self._uploads.values()),
+            snapshots=snapshots,
+            kept=self._kept,
+            latest=self._stored,
+            early=early,
+            announced=self.announcements.unsettled,
+            changelog=ChangelogPlan(self.materialized, self._truncated),
+        )
         planned = plan_checkpoint_work(
-            self._job, self._term, tuple(self._uploads.values()), snapshots, self._kept, self._stored,
-            self._inline_bytes, empty, self._output.for_tasks, early, self.announcements.unresolved,
-            ChangelogPlan(self.materialized, self._truncated),
-        )  # fmt: skip
+            self._job,
+            self._term,
+            state,
+            inline_bytes=self._inline_bytes,
+            is_empty=empty,
+            publications=self._output.for_tasks,
+        )
         notices = self.notices.take(empty)
         work = {
             # An empty epoch ends soon, and brings them.

@@ -10,7 +10,7 @@ import pytest
 from tidegate.checkpoint.job_log.entry import CheckpointRef
 from tidegate.checkpoint.task.version_upload import Stored
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Term
-from tidegate.runtime.checkpoints.checkpoint_work import plan_checkpoint_work
+from tidegate.runtime.checkpoints.checkpoint_work import UploadState, plan_checkpoint_work
 from tidegate.runtime.checkpoints.epoch_snapshot import EpochSnapshot, PendingUpload
 from tidegate.runtime.epochs.clocks import Clocks
 from tidegate.runtime.epochs.job_description import JobDescription
@@ -45,7 +45,8 @@ def snapshot(number: int) -> EpochSnapshot:
 
 
 def plan(uploading=(), cuts=(), kept=None, stored=(None, {}), empty=False):
-    return plan_checkpoint_work(SHAPE, TERM, uploading, cuts, kept or {}, stored, 100, empty)[1]
+    state = UploadState(uploading=uploading, snapshots=cuts, kept=kept or {}, latest=stored)
+    return plan_checkpoint_work(SHAPE, TERM, state, inline_bytes=100, is_empty=empty)[1]
 
 
 @pytest.mark.feature("C5", "C22")
@@ -54,7 +55,8 @@ def test_the_order_with_the_id_of_a_checkpoint_goes_to_every_task_of_every_level
     tasks = [TaskId(level, Slot(slot)) for level in (1, 2, 3) for slot in (0, 1)]
     taken, newer = (replace(snapshot(n), versions=dict.fromkeys(tasks, version(n))) for n in (5, 6))
     pending = PendingUpload(id=8, snapshot=taken, tasks=frozenset(tasks), sources=())
-    work = plan_checkpoint_work(replace(SHAPE, levels=3), TERM, [pending], [newer], {}, (None, {}), 100, False)
+    state = UploadState(uploading=[pending], snapshots=[newer])
+    work = plan_checkpoint_work(replace(SHAPE, levels=3), TERM, state, inline_bytes=100, is_empty=False)
     told = {TaskId(level, Slot(slot)): work[level].uploads[slot] for level in (1, 2, 3) for slot in (0, 1)}
     assert {task: [(order.checkpoint_id, order.version) for order in orders] for task, orders in told.items()} == {
         task: [(8, version(5))] for task in tasks
@@ -115,5 +117,6 @@ def test_versions_that_may_still_be_needed_are_kept() -> None:
 def test_what_all_tasks_inline_stays_within_eight_megabytes(tasks: int, total: int) -> None:
     pending = PendingUpload(id=8, snapshot=snapshot(5), tasks=frozenset({ZERO}), sources=())
     job = replace(SHAPE, parallelism=tasks, max_parallelism=1_024)
-    (order,) = plan_checkpoint_work(job, TERM, [pending], [], {}, (None, {}), 100, False)[1].uploads[0]
+    state = UploadState(uploading=[pending])
+    (order,) = plan_checkpoint_work(job, TERM, state, inline_bytes=100, is_empty=False)[1].uploads[0]
     assert (order.inline_threshold, order.inline_total) == (100, total)
