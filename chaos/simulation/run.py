@@ -586,7 +586,9 @@ class Run:
             lost = sorted(f"{lane} at {epoch}" for lane, epoch in wanted)
             raise Violation(f"output was lost: {lost[:5]}")
         kept = {ref.metadata for ref in (*newest.retained, newest.base)}
-        once = {ref.metadata for entry in watch.log for ref in entry.retained if ref.claimed}
+        # A copy that became a fork leaves a savepoint that was given to its original: that one deletes it.
+        own = [entry for entry in watch.log if entry.location == job.place]
+        once = {ref.metadata for entry in own for ref in entry.retained if ref.claimed}
         kept |= {ref.metadata for ref in watch.pinned.values()}
         for ref in self.given_away:
             if ref.metadata in once - kept:

@@ -40,6 +40,7 @@ def test_seeds(decade: int) -> None:
     [
         (16, ("jobs copied", "copies that became a fork")),
         (64, ("jobs copied", "one history in two places, here is stopped")),
+        (1384, ("jobs copied", "copies that became a fork", "savepoints")),
         (19, ("jobs restored that had lost output", "new lines of history after a restore")),
         (73, ("jobs restored that had lost output", "output of a lost history accepted")),
         (13, ("publications that ask the target first",)),
