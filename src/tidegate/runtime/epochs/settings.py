@@ -44,7 +44,7 @@ log = logging.getLogger("tidegate")
 class Settings:
     parallelism: int
     max_parallelism: int
-    state_backend: str = "rocksdb"
+    state_backend: str = DEFAULT
     backend_options: Mapping[str, Any] = field(default_factory=dict)
     changelog: bool = False
     """Whether tasks write what they change to files, for checkpoints."""

@@ -53,7 +53,7 @@ class RowErrors:
 
 
 class Guard:
-    """The error handler of one keyed operator in one attempt. Its states must be guarded (see `state.rollback`)."""
+    """The error handler of one keyed operator in one attempt. Its states must be guarded (see `state.accessors.rollback`)."""
 
     def __init__(
         self, keyed: KeyedStates, operator: OperatorStates | None, sides: dict[str, list[Any]], errors: RowErrors
