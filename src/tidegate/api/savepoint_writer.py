@@ -30,7 +30,6 @@ Contents: TypeAlias = "Mapping[Key, object] | Iterable[tuple[Key, object]] | Tab
 """Keys and what is stored for them."""
 Elements: TypeAlias = "Iterable[object] | Mapping[Key, object] | Table"
 """Elements of a list, or the entries of a BroadcastState."""
-_MAPS = ("map", "sorted_map")
 
 
 class SavepointWriter:
@@ -352,11 +351,12 @@ class SavepointWriter:
 def _types(value: Any, map_key: Any, kind: str, there: Any) -> tuple[Any, Any, Any]:
     """Return the stored schemas, and the function that converts a user value into a plain one."""
     from tidegate.core.types import codec_of, schema_of
+    from tidegate.savepoint.entries import SHAPES, Shape
     from tidegate.savepoint.schema_codec import schema_codec
 
     if value is None:
         return there.value, there.info.map_key, None
-    if (kind in _MAPS) != (map_key is not None):
+    if (SHAPES.get(kind) is Shape.MAP) != (map_key is not None):
         raise GraphError("A map needs both types: with_state(…, value=int, map_key=str); nothing else has a map_key.")
     encode, decode = codec_of(value).encode, schema_codec(schema_of(value)).decode
     return schema_of(value), None if map_key is None else schema_of(map_key), lambda one: decode(encode(one))

@@ -25,6 +25,7 @@ from tidegate.graph.states import StateKind, StateSpec
 
 Record = Callable[[int], None]
 
+# A kind without an entry here works, and is not measured.
 _CALLS: dict[StateKind, dict[str, str]] = {
     StateKind.VALUE: {"value": "valueStateGet", "update": "valueStateUpdate", "clear": "stateClear"},
     StateKind.LIST: {
@@ -195,7 +196,7 @@ class AccessMeter:
             self._time(made, accessor, spec)
         if self._sizes is not None:
             interval = self._sizes.sample_interval
-            for name in _SIZED[spec.kind]:
+            for name in _SIZED.get(spec.kind, ()):
                 call, records = getattr(made, name), self._size_records(spec, _CALLS[spec.kind][name])
                 sized = _sized(call, accessor, records, name in _READS)
                 setattr(made, name, _sampler(spec.kind, name)(interval, call, sized))
@@ -215,7 +216,7 @@ class AccessMeter:
             quick = accessor.sampled(interval, value, update)
             if quick is not None:
                 made.value, made.update = quick  # type: ignore[attr-defined]
-        for name, access in _CALLS[spec.kind].items():
+        for name, access in _CALLS.get(spec.kind, {}).items():
             if name in vars(made):
                 continue
             call = getattr(accessor, name)
