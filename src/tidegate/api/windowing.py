@@ -148,6 +148,7 @@ class Windowing:
         rows = self.rows
         function = _called(function)
         self._check_event_time()
+        # An evictor chooses among rows, so the window must keep all of them even if only an aggregate is wanted.
         contents: ContentsKind = Listed(rows.schema, self.evictor, fold)
         if fold is not None and self.evictor is None:
             contents = Folded(fold)

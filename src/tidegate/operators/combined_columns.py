@@ -35,6 +35,7 @@ def adding_to_windows(
         for pane in set(panes) - {None}:
             assert pane is not None
             found = assign(None, pane)
+            # A pane that is late for one of its windows goes back to the task, which takes its rows one at a time.
             windows[pane] = () if any(end - 1 <= watermark_ms for _, end in found) else found
         values: dict[Any, Any] = {}
         of_names: dict[Any, int] = {}

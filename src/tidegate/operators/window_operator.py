@@ -238,6 +238,7 @@ class AttachedWindows(AttachedOperator):
         out: list[Any] | None = None
         skipped = True
         for assigned in self._assigner.assign_windows(row, timestamp):
+            # A session may have merged with others: its contents stay under the window that was stored first.
             window = stored = assigned
             if self._sessions is not None:
                 window, stored = self._sessions.add(_longer(assigned, combined), self._merge)
@@ -256,6 +257,7 @@ class AttachedWindows(AttachedOperator):
             if result is not CONTINUE:
                 out = [*(out or ()), *self._act(result, key, context, stored)]
             self._arm(key, window)
+        # As in Flink, a row counts as late only if its own time is: an assigner may leave a row without any window.
         if skipped and event and timestamp + self._lateness <= watermark:
             if self._operator.late_tag is not None:
                 ctx.output(self._operator.late_tag, row)

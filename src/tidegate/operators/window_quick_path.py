@@ -44,6 +44,7 @@ def quick_path(  # noqa: PLR0913 per batch: locals instead of attributes
             return own_way(row, ctx)
         watermark = ctx.timer_service().watermark_ms
         windows = assign(row, timestamp)
+        # Late for one window is enough: the regular path decides for each window whether its lateness allows the row.
         for _, end in windows:
             if end - 1 <= watermark:
                 return own_way(row, ctx)
@@ -52,6 +53,7 @@ def quick_path(  # noqa: PLR0913 per batch: locals instead of attributes
         for window in windows:
             window_scope.key = name = (key, window)
             add(row, timestamp, side)
+            # Registering a timer again changes nothing but costs time, so each window of the attempt does it once.
             if name not in armed:
                 armed.add(name)
                 last = window[1] - 1
@@ -79,6 +81,7 @@ def fire_many(
         results = contents.take_results(stored, [group for _, _, group, _ in timers])
         if not columns:
             return [result for result in results if result is not None]
+        # Many keys share few windows, so their bounds are converted once.
         bounds = {window: (moment(window[0]), moment(window[1])) for window in {window for _, window in names}}
         if names and isinstance(names[0][0], tuple):
             return [
