@@ -87,29 +87,31 @@ DEFAULTS = (
 class Constants:
     """The constants by name, as attributes."""
 
-    def __init__(self, given: Mapping[str, float] | None = None) -> None:
-        """`given` replace defaults. Raises `BadConstant`."""
-        known = {each.name: each for each in DEFAULTS}
-        for name, value in (given or {}).items():
-            if name not in known:
-                close = nearest(name, known)
+    def __init__(self, measured: Mapping[str, float] | None = None) -> None:
+        """`measured` values replace defaults. Raises `BadConstant`."""
+        constants = {each.name: each for each in DEFAULTS}
+        for name, value in (measured or {}).items():
+            if name not in constants:
+                close = nearest(name, constants)
                 hint = f" Did you mean {close}?" if close else " `tidegate plan --show-constants` lists them."
                 raise BadConstant(f"The capacity model has no constant {name!r}.{hint}")
+            # Prices may be 0, where requests cost nothing. Of the others, many are divisors.
             if not 0 <= value < float("inf") or (value == 0 and not name.startswith("price_")):
                 raise BadConstant(f"The constant {name} must be a number above 0, not {value!r}.")
-            known[name] = Constant(name, value, known[name].unit, "given")
-        self._known = known
+            constants[name] = Constant(name, value, constants[name].unit, "given")
+        self._constants = constants
 
     def __getattr__(self, name: str) -> float:
         try:
-            known: dict[str, Constant] = self.__dict__["_known"]
-            return known[name].value
+            # Not `self._constants`: where that is absent, as in an object that is being unpickled, the lookup would recurse.
+            constants: dict[str, Constant] = self.__dict__["_constants"]
+            return constants[name].value
         except KeyError:
             raise AttributeError(name) from None
 
     @property
     def all(self) -> tuple[Constant, ...]:
-        return tuple(self._known.values())
+        return tuple(self._constants.values())
 
     @property
     def prices(self) -> StoragePrices:
@@ -124,9 +126,9 @@ class Constants:
 def read_constants(texts: Iterable[str], toml: str | None = None) -> dict[str, float]:
     """Read constants from a TOML document and from `name=value`, which wins. Raises `BadConstant`."""
     try:
-        found = {} if toml is None else tomllib.loads(toml)
-        found |= dict(_pair(text) for text in texts)
-        return {name: float(value) for name, value in found.items()}
+        values = {} if toml is None else tomllib.loads(toml)
+        values |= dict(_pair(text) for text in texts)
+        return {name: float(value) for name, value in values.items()}
     except (tomllib.TOMLDecodeError, TypeError, ValueError) as error:
         raise BadConstant(f"Constants are given as name=number: {error}.") from error
 

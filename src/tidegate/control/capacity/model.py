@@ -186,12 +186,18 @@ class _Uploads:
 def capacity(work: Workload, constants: Constants | None = None) -> Capacity:
     """Compute what a job needs."""
     c = constants or Constants()
-    size, uploads = _size(work, c), _uploads(work, c)
-    slots, executors = size.parallelism, size.executors
+    size = _size(work, c)
+    uploads = _uploads(work, c)
+    slots = size.parallelism
+    executors = size.executors
     tasks = slots * work.levels
-    per_slot, per_executor = work.state_bytes / slots, work.state_bytes / executors
+    per_slot = work.state_bytes / slots
+    per_executor = work.state_bytes / executors
     staged = _staged(work, c, slots)
     requests = _requests(work, c, slots, uploads, staged)
+
+    # A checkpoint: executors upload side by side, as fast as the slower of line and processors allows; a slot stores its
+    # objects one after the other; then the driver checks all acknowledgements and writes one log entry.
     line = min(work.uplink_bytes_per_s, c.upload_speed * MB * work.cores_per_executor)
     writes_per_slot = _objects_per_slot(c, uploads.checkpoint_bytes / slots)
     driver_cpu_s = c.driver_cpu / 1e6 * tasks
@@ -202,11 +208,16 @@ def capacity(work: Workload, constants: Constants | None = None) -> Capacity:
         + c.request_latency
     )
     objects = work.state_bytes / (c.part_size * MB)
+
+    # A restore: executors load their share side by side, then each slot applies the changes since the last whole version.
     loading = min(work.uplink_bytes_per_s, c.restore_speed * MB * work.cores_per_executor)
     restore_s = per_executor / loading + uploads.applied_bytes / slots / (c.change_speed * MB)
     restore_all_s = c.restart + restore_s
+
+    # Output: an epoch that collects rows for `epoch_s` is then processed with the part of the cores that is used.
     processing_s = max(c.shortest_epoch, work.epoch_s * c.utilization)
     after_s = processing_s + checkpoint_s + c.publication
+
     memory = c.executor_heap * GB + work.cores_per_executor * (
         (c.worker_memory + c.rocksdb_memory) * MB
         + work.touched(work.epoch_s) / slots * (c.changed_key_memory + work.state_bytes_per_key)
@@ -247,7 +258,9 @@ def capacity(work: Workload, constants: Constants | None = None) -> Capacity:
         stored_bytes=stored,
         restore_host_s=c.loss_detection + restore_s,
         restore_all_s=restore_all_s,
+        # What arrived meanwhile, and what is repeated since the last checkpoint, is worked off by the cores that are free.
         catch_up_s=(restore_all_s + work.interval_s) * c.utilization / (1 - c.utilization),
+        # A row arrives in the middle of an epoch and of an interval on average, and at worst at the beginning of both.
         latency_s=work.epoch_s / 2 + work.interval_s / 2 + after_s,
         longest_latency_s=work.epoch_s + work.interval_s + after_s,
         warnings=(),
@@ -356,48 +369,53 @@ def _objects_per_slot(c: Constants, size_bytes: float) -> float:
 
 
 def _key_groups(slots: int, c: Constants) -> int:
-    wanted = 1 << math.ceil(math.log2(max(1.0, slots * c.key_group_headroom)))
-    return max(FEWEST_KEY_GROUPS, min(MOST_KEY_GROUPS, wanted))
+    groups = 1 << math.ceil(math.log2(max(1.0, slots * c.key_group_headroom)))
+    return max(FEWEST_KEY_GROUPS, min(MOST_KEY_GROUPS, groups))
 
 
-def _judged(work: Workload, found: Capacity, before: tuple[str, ...]) -> Capacity:
-    return replace(found, warnings=_warnings(work, found), impossible=before + _impossible(work, found))
+def _judged(work: Workload, result: Capacity, before: tuple[str, ...]) -> Capacity:
+    return replace(result, warnings=_warnings(work, result), impossible=before + _impossible(work, result))
 
 
-def _warnings(work: Workload, found: Capacity) -> tuple[str, ...]:
-    objects = found.state_bytes / 8e6
+def _warnings(work: Workload, result: Capacity) -> tuple[str, ...]:
+    objects = result.state_bytes / 8e6  # parts of about 8 MB
+    # Costs need not grow in proportion beyond the sizes at which they were measured.
     checks = (
         (
-            found.executors > 1,
-            f"{found.executors} executors: all constants were measured on one machine with two cores",
+            result.executors > 1,
+            f"{result.executors} executors: all constants were measured on one machine with two cores",
         ),
         (
             work.rows_per_s > MEASURED_ROWS_PER_S,
             f"{work.rows_per_s:,.0f} rows/s: up to {MEASURED_ROWS_PER_S:,} were measured",
         ),
         (
-            found.parallelism > MEASURED_SLOTS,
-            f"{found.parallelism:,} slots: exchanges were measured with up to {MEASURED_SLOTS}",
+            result.parallelism > MEASURED_SLOTS,
+            f"{result.parallelism:,} slots: exchanges were measured with up to {MEASURED_SLOTS}",
         ),
-        (found.tasks > MEASURED_TASKS, f"{found.tasks:,} tasks: the driver was measured with up to {MEASURED_TASKS:,}"),
+        (
+            result.tasks > MEASURED_TASKS,
+            f"{result.tasks:,} tasks: the driver was measured with up to {MEASURED_TASKS:,}",
+        ),
         (
             objects > MEASURED_OBJECTS,
             f"{objects:,.0f} objects: the driver was measured with up to {MEASURED_OBJECTS:,}",
         ),
         (
-            found.keys_per_slot > MEASURED_KEYS_PER_SLOT,
-            f"{found.keys_per_slot:,.0f} keys in a slot: up to {MEASURED_KEYS_PER_SLOT:,} were measured",
+            result.keys_per_slot > MEASURED_KEYS_PER_SLOT,
+            f"{result.keys_per_slot:,.0f} keys in a slot: up to {MEASURED_KEYS_PER_SLOT:,} were measured",
         ),
         (
-            found.state_bytes_per_slot > MEASURED_STATE_PER_SLOT,
-            f"{found.state_bytes_per_slot / GB:,.1f} GB of state in a slot: up to {MEASURED_STATE_PER_SLOT / GB:g} were measured",
+            result.state_bytes_per_slot > MEASURED_STATE_PER_SLOT,
+            f"{result.state_bytes_per_slot / GB:,.1f} GB of state in a slot: up to "
+            f"{MEASURED_STATE_PER_SLOT / GB:g} were measured",
         ),
     )
     return tuple(text for applies, text in checks if applies)
 
 
-def _impossible(work: Workload, found: Capacity) -> tuple[str, ...]:
-    per_executor, line = found.upload_bytes_per_s_per_executor, work.uplink_bytes_per_s
+def _impossible(work: Workload, result: Capacity) -> tuple[str, ...]:
+    per_executor, line = result.upload_bytes_per_s_per_executor, work.uplink_bytes_per_s
     checks = (
         (
             per_executor > line,
@@ -405,18 +423,18 @@ def _impossible(work: Workload, found: Capacity) -> tuple[str, ...]:
             "interval, a changelog, more executors or a faster line.",
         ),
         (
-            found.checkpoint_s > work.interval_s,
-            f"A checkpoint takes {found.checkpoint_s:,.0f} s, longer than the interval of {work.interval_s:g} s. Use a longer "
+            result.checkpoint_s > work.interval_s,
+            f"A checkpoint takes {result.checkpoint_s:,.0f} s, longer than the interval of {work.interval_s:g} s. Use a longer "
             "interval, a changelog, more executors or a faster line.",
         ),
         (
-            found.first_checkpoint_s > work.timeout_s,
-            f"The first checkpoint of a full state takes {found.first_checkpoint_s:,.0f} s and would expire after "
+            result.first_checkpoint_s > work.timeout_s,
+            f"The first checkpoint of a full state takes {result.first_checkpoint_s:,.0f} s and would expire after "
             f"{work.timeout_s:g}. Raise execution.checkpointing.timeout, or use more executors.",
         ),
         (
-            found.parallelism > MOST_KEY_GROUPS,
-            f"{found.parallelism:,} slots exceed the {MOST_KEY_GROUPS:,} key groups that a job can have. Split the job.",
+            result.parallelism > MOST_KEY_GROUPS,
+            f"{result.parallelism:,} slots exceed the {MOST_KEY_GROUPS:,} key groups that a job can have. Split the job.",
         ),
     )
     return tuple(text for applies, text in checks if applies)

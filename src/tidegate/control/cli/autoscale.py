@@ -10,7 +10,7 @@ from urllib.parse import quote
 import click
 
 from tidegate.control.cli.jobs import at
-from tidegate.control.cli.main import speaks
+from tidegate.control.cli.main import with_output
 from tidegate.control.cli.output import BadOption, Block, Line, Output, OutputTable
 from tidegate.control.rest.client import Client
 
@@ -36,9 +36,9 @@ def command() -> None:
     "-D", "given", multiple=True, metavar="KEY=VALUE", help="With --trace: an option that the job did not have."
 )
 @at
-@speaks
+@with_output
 def explain(out: Output, address: str, job: str | None, file: Path | None, given: tuple[str, ...]) -> None:
-    """Say what the autoscaler of JOB would do now, and why; or what it would have done during a recorded trace."""
+    """Show what the autoscaler of JOB would do now, and why; or what it would have done during a recorded trace."""
     if (job is None) == (file is None):
         raise click.UsageError("Give a JOB, or --trace FILE.")
     if file is not None:
@@ -46,15 +46,15 @@ def explain(out: Output, address: str, job: str | None, file: Path | None, given
         return
     if given:
         raise BadOption("-D works with --trace: a running job has its own options.")
-    found = Client(address).ask("GET", f"{_path(job)}")
-    out.show(found, *map(Line, found["reasons"]))
+    decision = Client(address).ask("GET", f"{_path(job)}")
+    out.show(decision, *map(Line, decision["reasons"]))
 
 
 @command.command("record")
 @click.argument("job")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @at
-@speaks
+@with_output
 def record(out: Output, address: str, job: str, file: Path) -> None:
     """Store what the autoscaler of JOB has seen as a trace in FILE."""
     import msgspec
@@ -90,17 +90,19 @@ def _replay(out: Output, trace: ScalingTrace) -> None:
     import msgspec
 
     replayed = trace.replay()
-    told = [{"decision": msgspec.to_builtins(decision), "reasons": list(reasons)} for decision, reasons in replayed]
+    decisions = [
+        {"decision": msgspec.to_builtins(decision), "reasons": list(reasons)} for decision, reasons in replayed
+    ]
     if not replayed:
         out.show(
-            {"job": trace.job, "decisions": told}, Line("The trace has no samples, so there is nothing to decide.")
+            {"job": trace.job, "decisions": decisions}, Line("The trace has no samples, so there is nothing to decide.")
         )
         return
     start_ms = trace.samples[0].from_ms
     changes = [now for before, now in zip([None, *replayed], replayed) if before is None or _differ(before[0], now[0])]
     rows = [(_clock(each.at_ms - start_ms), str(each.kind), each.parallelism, each.recommended) for each, _ in changes]
     blocks: list[Block] = [OutputTable("", ("Time", "Decision", "Parallelism", "Recommended"), rows), Line("")]
-    out.show({"job": trace.job, "decisions": told}, *blocks, *map(Line, replayed[-1][1]))
+    out.show({"job": trace.job, "decisions": decisions}, *blocks, *map(Line, replayed[-1][1]))
 
 
 def _differ(before: ScalingDecision, now: ScalingDecision) -> bool:

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from tidegate.control.cli.main import speaks
+from tidegate.control.cli.main import with_output
 from tidegate.control.cli.output import NO, Facts, Line, Output, OutputTable, moment, size
 from tidegate.core.ids import ordinal
 
 if TYPE_CHECKING:
+    from tidegate.checkpoint.job_log.entry import CheckpointRef
     from tidegate.control.messages.checkpoints import StorageUse
+    from tidegate.savepoint.snapshot import StoredSnapshot
 
 
 @click.group("checkpoints")
@@ -22,7 +24,7 @@ def command() -> None:
 
 @command.command("list")
 @click.argument("directory", required=False)
-@speaks
+@with_output
 def list_(out: Output, directory: str | None) -> int:
     """List the retained checkpoints of the job in DIRECTORY, or of all jobs of a checkpoint directory. Exit code 1 if a job
     or a checkpoint cannot be read; the others are listed all the same.
@@ -33,47 +35,21 @@ def list_(out: Output, directory: str | None) -> int:
     from tidegate.control.jobs.checkpoint_report import storage_of_checkpoints
 
     documents: list[dict[str, Any]] = []
-    rows, requests = [], list[tuple[Any, ...]]()
+    rows: list[tuple[Any, ...]] = []
+    requests: list[tuple[Any, ...]] = []
     broken: list[tuple[str, str]] = []
+    # One damaged job or checkpoint must not hide the others: somebody who lists them is looking for one that can be used.
     jobs = place_of(directory).jobs(on_broken=lambda name, error: broken.append((name, str(error))))
     for job in jobs:
-        used = storage_of_checkpoints(job)
+        storage = storage_of_checkpoints(job)
         snapshots, unreadable = job.readable_snapshots()
         broken += [(job.name, problem) for problem in unreadable]
         for ref, snapshot in snapshots:
-            m, base = snapshot.metadata, ref == job.newest.base
-            documents.append(
-                {
-                    "job": job.name,
-                    "id": ref.id,
-                    "status": "COMPLETED",
-                    "is_savepoint": m.kind == "savepoint",
-                    "external_path": snapshot.url,
-                    "trigger_timestamp": m.triggered_ms,
-                    "latest_ack_timestamp": m.completed_ms,
-                    "end_to_end_duration": m.completed_ms - m.triggered_ms,
-                    "checkpointed_size": m.delta_size_bytes,
-                    "state_size": m.full_size_bytes,
-                    "term": ordinal(ref.term),
-                    "epoch": str(ref.epoch),
-                    "restart_from": base,
-                    "storage": msgspec.to_builtins(used.get(ref.id)),
-                }
-            )
-            rows.append(
-                (
-                    job.name,
-                    ref.id,
-                    moment(m.triggered_ms),
-                    f"{m.completed_ms - m.triggered_ms} ms",
-                    size(m.delta_size_bytes),
-                    size(m.full_size_bytes),
-                    str(ref.epoch),
-                    "yes" if base else "",
-                    snapshot.url,
-                )
-            )
-            requests += [] if ref.id not in used else [(job.name, ref.id, *_requests(used[ref.id]))]
+            is_base = ref == job.newest.base
+            documents.append(_document(job.name, ref, snapshot, is_base, storage.get(ref.id)))
+            rows.append(_row(job.name, ref, snapshot, is_base))
+            if ref.id in storage:
+                requests.append((job.name, ref.id, *_requests(storage[ref.id])))
     columns = (
         "Job",
         "ID",
@@ -91,14 +67,14 @@ def list_(out: Output, directory: str | None) -> int:
         out.show({"checkpoints": [], "problems": problems}, Line("No checkpoint is retained."), *unread)
         return NO if broken else 0
     kinds = ("Job", "ID", "Writes", "Lists", "Reads", "Deletes", "Written", "Estimated cost")
-    told = [OutputTable("Storage requests", kinds, requests)] if requests else []
-    out.show({"checkpoints": documents, "problems": problems}, OutputTable("", columns, rows), *told, *unread)
+    shown_requests = [OutputTable("Storage requests", kinds, requests)] if requests else []
+    out.show({"checkpoints": documents, "problems": problems}, OutputTable("", columns, rows), *shown_requests, *unread)
     return NO if broken else 0
 
 
 @command.command("show")
 @click.argument("path")
-@speaks
+@with_output
 def show(out: Output, path: str) -> None:
     """Show the metadata of the checkpoint at PATH, or of the latest one of a job file."""
     from tidegate.control.cli.describe import blocks, document
@@ -111,7 +87,7 @@ def show(out: Output, path: str) -> None:
 @command.command("verify")
 @click.argument("paths", nargs=-1)
 @click.option("--quick", is_flag=True, help="Check only the sizes of files, not their content.")
-@speaks
+@with_output
 def verify_(out: Output, paths: tuple[str, ...], quick: bool) -> int:
     """Check that every file of each PATH exists and is intact. Exit code 1 if one is not.
 
@@ -120,19 +96,19 @@ def verify_(out: Output, paths: tuple[str, ...], quick: bool) -> int:
     """
     from tidegate.savepoint.verify import verify
 
-    found: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     for snapshot in (s for path in paths or (None,) for s in _snapshots(path)):
         with out.progress(f"Verifying {snapshot.url}", snapshot.metadata.full_size_bytes) as done:
             problems = [(p.where, p.what) for p in verify(snapshot, checksums=not quick, progress=done)]
         files = sum(len(task.files) + len(task.inline) for task in snapshot.metadata.tasks)
-        found.append({"path": snapshot.url, "files": files, "whole": not problems, "problems": problems})
-    whole = all(item["whole"] for item in found)
+        results.append({"path": snapshot.url, "files": files, "whole": not problems, "problems": problems})
+    whole = all(item["whole"] for item in results)
     out.show(
-        {"whole": whole, "checked": found},
+        {"whole": whole, "checked": results},
         OutputTable(
-            "", ("Path", "Files", "Whole"), [(f["path"], f["files"], "yes" if f["whole"] else "NO") for f in found]
+            "", ("Path", "Files", "Whole"), [(f["path"], f["files"], "yes" if f["whole"] else "NO") for f in results]
         ),
-        *(OutputTable(f"Problems of {f['path']}", ("Where", "What"), f["problems"]) for f in found if f["problems"]),
+        *(OutputTable(f"Problems of {f['path']}", ("Where", "What"), f["problems"]) for f in results if f["problems"]),
     )
     return 0 if whole else NO
 
@@ -140,7 +116,7 @@ def verify_(out: Output, paths: tuple[str, ...], quick: bool) -> int:
 @command.command("diff")
 @click.argument("before")
 @click.argument("after")
-@speaks
+@with_output
 def diff(out: Output, before: str, after: str) -> None:
     """Show what changed from the snapshot BEFORE to the snapshot AFTER: states, positions, files. Reads metadata only."""
     from tidegate.control.jobs.checkpoint_place import snapshot_of
@@ -172,10 +148,48 @@ def diff(out: Output, before: str, after: str) -> None:
     )
 
 
-def _requests(used: StorageUse) -> tuple[Any, ...]:
-    made, cost = used.requests, used.estimated_cost_dollars
+def _document(
+    job: str, ref: CheckpointRef, snapshot: StoredSnapshot, is_base: bool, storage: StorageUse | None
+) -> dict[str, Any]:
+    """A checkpoint for programs. Fields that Flink's REST has, too, are called as there."""
+    m = snapshot.metadata
+    return {
+        "job": job,
+        "id": ref.id,
+        "status": "COMPLETED",
+        "is_savepoint": m.kind == "savepoint",
+        "external_path": snapshot.url,
+        "trigger_timestamp": m.triggered_ms,
+        "latest_ack_timestamp": m.completed_ms,
+        "end_to_end_duration": m.completed_ms - m.triggered_ms,
+        "checkpointed_size": m.delta_size_bytes,
+        "state_size": m.full_size_bytes,
+        "term": ordinal(ref.term),
+        "epoch": str(ref.epoch),
+        "restart_from": is_base,
+        "storage": msgspec.to_builtins(storage),
+    }
+
+
+def _row(job: str, ref: CheckpointRef, snapshot: StoredSnapshot, is_base: bool) -> tuple[Any, ...]:
+    m = snapshot.metadata
+    return (
+        job,
+        ref.id,
+        moment(m.triggered_ms),
+        f"{m.completed_ms - m.triggered_ms} ms",
+        size(m.delta_size_bytes),
+        size(m.full_size_bytes),
+        str(ref.epoch),
+        "yes" if is_base else "",
+        snapshot.url,
+    )
+
+
+def _requests(use: StorageUse) -> tuple[Any, ...]:
+    requests, cost = use.requests, use.estimated_cost_dollars
     shown = None if cost is None else f"${cost:.6f}"
-    return made.write, made.list, made.read, made.delete, size(used.written_bytes), shown
+    return requests.write, requests.list, requests.read, requests.delete, size(use.written_bytes), shown
 
 
 def _snapshots(path: str | None) -> Any:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tidegate.control.cli.main import speaks
+from tidegate.control.cli.main import with_output
 from tidegate.control.cli.output import NO, BadOption, Block, Line, Output, OutputTable, moment, size
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     metavar="DURATION",
     help="Keep what is younger in targets.",
 )
-@speaks
+@with_output
 def command(out: Output, job_or_dir: str | None, delete: bool, lineages: tuple[str, ...], older_than: str) -> int:
     """List what lines of history have left that no job continues: prepared transactions, hidden files, multipart uploads, open
     Kafka transactions, data files that no table has, and files in the checkpoint directory. Exit code 1 if a target cannot be
@@ -74,12 +74,12 @@ def command(out: Output, job_or_dir: str | None, delete: bool, lineages: tuple[s
         searched = [each for each in jobs if each.url.startswith(_normal(place.url))]
 
     now_ms = SYSTEM_CLOCK.now().wall_ms
-    found: list[Finding] = []
+    all_findings: list[Finding] = []
     problems: list[tuple[str, str]] = []
     for target in targets:
         try:
             findings = [*target.find(abandoned, now_ms, older_than_ms)]
-            found += findings
+            all_findings += findings
             if delete:
                 target.end(findings)
         except Exception as error:
@@ -87,10 +87,10 @@ def command(out: Output, job_or_dir: str | None, delete: bool, lineages: tuple[s
             problems.append((f"sink {target.sink}", f"{type(error).__name__}: {error}"))
     for each in searched:
         findings = storage_findings(each)
-        found += findings
+        all_findings += findings
         if delete:
             delete_files(each, findings)
-    _show(out, found, abandoned, problems, delete, now_ms, _notes(targets, silent, searched, abandoned))
+    _show(out, all_findings, abandoned, problems, delete, now_ms, _notes(targets, silent, searched, abandoned))
     return NO if problems else 0
 
 
@@ -126,13 +126,16 @@ def _notes(targets: Sequence[Any], silent: Sequence[str], searched: Sequence[Any
 
 def _show(
     out: Output,
-    found: Sequence[Finding],
+    findings: Sequence[Finding],
     abandoned: Abandoned,
     problems: Sequence[tuple[str, str]],
     delete: bool,
     now_ms: int,
     notes: Sequence[str],
 ) -> None:
+    # A target that raised may have ended a part of what was found there. None of it is reported as deleted: the next call
+    # finds what is left.
+    failed = {where for where, _ in problems}
     documents = [
         {
             "what": each.what,
@@ -144,9 +147,9 @@ def _show(
             "age": None if each.at_ms is None else now_ms - each.at_ms,
             "size": each.size_bytes,
             "kept": each.kept,
-            "deleted": delete and each.kept is None and f"sink {each.sink}" not in dict(problems),
+            "deleted": delete and each.kept is None and f"sink {each.sink}" not in failed,
         }
-        for each in found
+        for each in findings
     ]
     rows = [
         (
@@ -159,10 +162,10 @@ def _show(
             None if each.size_bytes is None else size(each.size_bytes),
             each.kept,
         )
-        for each in found
+        for each in findings
     ]
     ended = sum(each["deleted"] is True for each in documents)
-    waiting = sum(each.kept is None for each in found)
+    waiting = sum(each.kept is None for each in findings)
     kept = sorted(abandoned.kept.items())
     columns = ("What", "Where", "Lineage", "Sink", "Epoch", "Written", "Size", "Kept because")
     blocks: list[Block] = [OutputTable("Left", columns, rows)] if rows else [Line("Nothing is left.")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from tidegate.control.cli.flink_flags import FlinkNamed
-from tidegate.control.cli.main import speaks
+from tidegate.control.cli.main import with_output
 from tidegate.control.cli.output import NO, Line, Output, OutputTable
 from tidegate.control.cli.recovery_flags import recovery_flags, recovery_options
 
@@ -24,7 +24,7 @@ _CONVERT = "To convert state by a rule of your own, write a savepoint with tg.Sa
     help="A checkpoint or savepoint. Default: the one that the next start of the job would use.",
 )
 @recovery_flags
-@speaks
+@with_output
 def command(
     out: Output,
     job_file: str,
@@ -48,24 +48,29 @@ def command(
     snapshot = place_of(job_file).latest() if path is None else StoredSnapshot.open(path)
     job = load_job(job_file)
     recovery = recovery_of(job_file, recovery_options(allow, uids, renamed, drops))
+    # The same steps as a start: the snapshot gets the uids that the user maps, then the names that the job declares, and is
+    # judged under those.
     metadata = carried_over(translated(snapshot.metadata, recovery.uids), DeclaredNames.of(job.graph()))
     now = declared(job, metadata, renames=recovery.renamed_fields, drops=recovery.dropped_states)
     check_names(metadata, now)
-    answer = judge(metadata, now, recovery.allow_non_restored_state)
+    verdict = judge(metadata, now, recovery.allow_non_restored_state)
     verdicts = [
         {"operator": v.uid, "state": v.state, "verdict": str(v.outcome), "reason": v.reason, "advice": v.advice}
-        for v in answer.verdicts
+        for v in verdict.verdicts
     ]
     rows = [(v["operator"], v["state"] or "", v["verdict"], v["reason"]) for v in verdicts]
-    advice = dict.fromkeys(f"{v.uid}{'/' + v.state if v.state else ''}: {v.advice}" for v in answer.refusals)
-    if any(v.outcome is VerdictKind.INCOMPATIBLE for v in answer.refusals):
+    # As keys, so that advice that several states share is printed once, in order.
+    advice = dict.fromkeys(f"{v.uid}{'/' + v.state if v.state else ''}: {v.advice}" for v in verdict.refusals)
+    if any(v.outcome is VerdictKind.INCOMPATIBLE for v in verdict.refusals):
         advice[_CONVERT] = None
     out.show(
-        {"compatible": answer.compatible, "path": snapshot.url, "verdicts": verdicts},
+        {"compatible": verdict.compatible, "path": snapshot.url, "verdicts": verdicts},
         OutputTable("", ("Operator", "State", "Verdict", "Reason"), rows),
         *(Line(text, "yellow") for text in advice),
         Line(
-            "The job can start from this snapshot." if answer.compatible else "The job cannot start from this snapshot."
+            "The job can start from this snapshot."
+            if verdict.compatible
+            else "The job cannot start from this snapshot."
         ),
     )
-    return 0 if answer.compatible else NO
+    return 0 if verdict.compatible else NO

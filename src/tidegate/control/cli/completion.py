@@ -15,6 +15,6 @@ def command(shell: str) -> None:
     """
     from tidegate.control.cli.main import main
 
-    found = get_completion_class(shell)
-    assert found is not None
-    click.echo(found(main, {}, "tidegate", "_TIDEGATE_COMPLETE").source())
+    completion = get_completion_class(shell)
+    assert completion is not None  # `shell` is one of the choices above
+    click.echo(completion(main, {}, "tidegate", "_TIDEGATE_COMPLETE").source())

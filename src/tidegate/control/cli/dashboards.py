@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from tidegate.control.cli.main import speaks
+from tidegate.control.cli.main import with_output
 from tidegate.control.cli.output import BadOption, Line, Output
 from tidegate.core.durations import duration_ms
 
@@ -31,7 +31,7 @@ CONFIG_FILE = "prometheus.yml"
 @click.option("--output-wait", default="5 min", show_default=True, help="How long output may wait for its target.")
 @click.option("--stall", default="10 min", show_default=True, help="How long a source may deliver no row.")
 @click.option("--runbook", default="", metavar="URL", help="Address of your copy of the runbook, for links in alerts.")
-@speaks
+@with_output
 def command(  # noqa: PLR0913 one parameter for each option
     out: Output,
     directory: str,
@@ -49,7 +49,8 @@ def command(  # noqa: PLR0913 one parameter for each option
     from tidegate.metrics.grafana import dashboard_file
     from tidegate.metrics.scrape import RULES_FILE, scrape_config
 
-    evaluation_s, scrape_s = _seconds(evaluation_interval), _seconds(scrape_interval)
+    evaluation_s = _seconds(evaluation_interval)
+    scrape_s = _seconds(scrape_interval)
     try:
         settings = AlertSettings(
             evaluation_s=evaluation_s,
@@ -66,6 +67,7 @@ def command(  # noqa: PLR0913 one parameter for each option
         RULES_FILE: rules_file(settings),
         CONFIG_FILE: scrape_config(addresses, token_file, evaluation_s=evaluation_s, scrape_s=scrape_s),
     }
+    # All texts exist before the first file is written: a wrong option leaves no half of a set.
     folder = Path(directory)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -77,7 +79,7 @@ def command(  # noqa: PLR0913 one parameter for each option
 
 
 def _seconds(text: str) -> int:
-    """Whole seconds, which is as fine as Prometheus is asked to be here."""
+    """Return a duration in whole seconds, the unit of the intervals in Prometheus' files."""
     try:
         ms = duration_ms(text)
     except ValueError as error:

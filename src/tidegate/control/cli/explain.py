@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidegate.control.cli.main import speaks
+from tidegate.control.cli.main import with_output
 from tidegate.control.cli.output import NO, Line, Output
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.command("explain")
 @click.argument("codes", metavar="[CODE]...", nargs=-1)
-@speaks
+@with_output
 def command(out: Output, codes: tuple[str, ...]) -> int:
     """Explain error codes, such as DUPLICATE_UID: what happened, why, and what to do. Without a CODE, list all of them.
 
@@ -29,11 +29,11 @@ def command(out: Output, codes: tuple[str, ...]) -> int:
     if not codes:
         out.show({"errors": [asdict(text) for text in texts.values()]}, *_listed(list(texts.values())))
         return 0
-    wanted = [code.strip().rstrip(":").upper().replace("-", "_") for code in codes]
-    found = [texts[code] for code in wanted if code in texts]
-    unknown = [code for code in wanted if code not in texts]
-    lines = [line for number, text in enumerate(found) for line in ([Line("")] * (number > 0) + _told(text))]
-    document = {"errors": [asdict(text) for text in found], "unknown": unknown}
+    names = [code.strip().rstrip(":").upper().replace("-", "_") for code in codes]
+    explained = [texts[code] for code in names if code in texts]
+    unknown = [code for code in names if code not in texts]
+    lines = [line for number, text in enumerate(explained) for line in ([Line("")] * (number > 0) + _told(text))]
+    document = {"errors": [asdict(text) for text in explained], "unknown": unknown}
     out.show(document, *lines, *(Line(_guess(code, texts), "yellow") for code in unknown))
     return NO if unknown else 0
 
@@ -71,9 +71,9 @@ def _lines(text: str) -> list[str]:
     return text.split("\n")
 
 
-def _guess(code: str, known: dict[str, ErrorText]) -> str:
+def _guess(code: str, texts: dict[str, ErrorText]) -> str:
     from tidegate.core.nearest import nearest
 
-    near = nearest(code, known)
+    near = nearest(code, texts)
     meant = f"Did you mean {near}?" if near else "`tidegate explain` lists all codes."
     return f"There is no error code {code}. {meant}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tidegate.control.cli.flink_flags import FlinkNamed
-from tidegate.control.cli.main import speaks
+from tidegate.control.cli.main import with_output
 from tidegate.control.cli.output import Facts, Line, Output, OutputTable, size
 from tidegate.core.times import moment
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.group("import")
 def command() -> None:
-    """Carry the state of another engine over into a savepoint."""
+    """Convert the state of another engine into a savepoint."""
 
 
 @command.command("spark")
@@ -45,7 +45,7 @@ def command() -> None:
 @click.option(
     "--same-order", is_flag=True, help="The job declares its aggregates in the order of the query. Do not ask."
 )
-@speaks
+@with_output
 def spark(  # noqa: PLR0913 one parameter for each option
     out: Output,
     checkpoint: str,
@@ -77,11 +77,15 @@ def spark(  # noqa: PLR0913 one parameter for each option
     if target is None:
         return _dry_run(out, move)
     query, plan = move.query, move.plan
+    # Asked before the long work, not after it.
     same_order = same_order or _confirmed(move)
     began = time.monotonic()
-    with out.counter("Carrying over") as told:
+    with out.counter("Carrying over") as show_count:
         done = move.write(
-            target, allow, lambda state, count: told(f"{state.uid}/{state.spec.name}", count), same_order=same_order
+            target,
+            allow,
+            lambda state, count: show_count(f"{state.uid}/{state.spec.name}", count),
+            same_order=same_order,
         )
     seconds = time.monotonic() - began
     written = done.metadata.full_size_bytes
@@ -102,7 +106,7 @@ def spark(  # noqa: PLR0913 one parameter for each option
 
 
 def _confirmed(move: SparkMove) -> bool:
-    """Ask what only the user can know. A program that nobody watches is refused instead."""
+    """Ask what only the user can know. Without a terminal nobody can answer, and `move.write` refuses."""
     if not move.plan.questions or not sys.stdin.isatty():
         return False
     for question in move.plan.questions:
@@ -115,10 +119,11 @@ def _dry_run(out: Output, move: SparkMove) -> int:
     from tidegate.runtime.sources.stopped_query import source_text
 
     query, plan = move.query, move.plan
+    # Counting reads all of Spark's state: the only part of a dry run that takes long.
     states = [
         {
             "operator": state.operator,
-            "state": state.told,
+            "state": state.spark_name,
             "entries": count,
             "uid": str(state.uid),
             "becomes": state.spec.name,
@@ -155,10 +160,10 @@ def _dry_run(out: Output, move: SparkMove) -> int:
 
 
 def _numbered(texts: tuple[str, ...], option: str) -> dict[int, str]:
-    found: dict[int, str] = {}
+    uids: dict[int, str] = {}
     for text in texts:
         number, equals, uid = text.partition("=")
         if not (equals and uid and number.isdecimal()):
             raise click.UsageError(f"{option} takes N=UID, such as 0=orders, not {text!r}.")
-        found[int(number)] = uid
-    return found
+        uids[int(number)] = uid
+    return uids

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
-from tidegate.control.cli.main import speaks
+from tidegate.control.cli.main import with_output
 from tidegate.control.cli.output import Line, Output
 
 
 @click.command("init")
 @click.argument("folder", metavar="NAME", type=click.Path(path_type=Path))
-@speaks
+@with_output
 def command(out: Output, folder: Path) -> None:
     """Create the folder NAME with a job, its test, a README and a deployment file.
 

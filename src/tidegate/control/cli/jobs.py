@@ -11,7 +11,7 @@ import click
 from tidegate.config.errors import OptionError
 from tidegate.config.file import shared_options
 from tidegate.control.cli.flink_flags import FlinkNamed
-from tidegate.control.cli.main import speaks
+from tidegate.control.cli.main import with_output
 from tidegate.control.cli.output import Line, Output
 from tidegate.control.rest.addresses import WILDCARDS, host_and_port, plain_host
 from tidegate.control.rest.client import DEFAULT_ADDRESS, Client
@@ -30,10 +30,10 @@ def at(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
-def _address(ctx: click.Context, parameter: click.Parameter, given: str | None) -> str:
-    """As given, else as the file for all jobs says."""
-    if given:
-        return given
+def _address(ctx: click.Context, parameter: click.Parameter, address: str | None) -> str:
+    """Return the address on the command line, else the one in the configuration for all jobs."""
+    if address:
+        return address
     try:
         shared = shared_options()
     except OptionError as error:
@@ -70,7 +70,7 @@ def detachable(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("-r", "--running", is_flag=True, help="Only running jobs.")
 @click.option("-a", "--all", "everything", is_flag=True, help="Also jobs that have ended.")
 @at
-@speaks
+@with_output
 def list_jobs(out: Output, address: str, running: bool, everything: bool) -> None:
     """List the jobs at an address."""
     jobs = Client(address).jobs()
@@ -91,7 +91,7 @@ def list_jobs(out: Output, address: str, running: bool, everything: bool) -> Non
     help="Store every file again, including those that earlier checkpoints have.",
 )
 @at
-@speaks
+@with_output
 def checkpoint(out: Output, address: str, job: str, full: bool) -> None:
     """Take a checkpoint of JOB now."""
     client = Client(address)
@@ -121,7 +121,7 @@ def checkpoint(out: Output, address: str, job: str, full: bool) -> None:
 @typed
 @detachable
 @at
-@speaks
+@with_output
 def stop(out: Output, address: str, job: str, target: str | None, drain: bool, format: str, detached: bool) -> None:
     """Stop JOB with a savepoint."""
     client = Client(address)
@@ -139,7 +139,7 @@ def stop(out: Output, address: str, job: str, target: str | None, drain: bool, f
 @click.option("-p", "--parallelism", type=int, required=True, help="The number of slots to continue with.")
 @detachable
 @at
-@speaks
+@with_output
 def rescale(out: Output, address: str, job: str, parallelism: int, detached: bool) -> None:
     """Continue JOB with another parallelism, in the same driver, from a checkpoint of its running epoch."""
     client = Client(address)
@@ -158,7 +158,7 @@ def rescale(out: Output, address: str, job: str, parallelism: int, detached: boo
 @click.command("cancel")
 @click.argument("job")
 @at
-@speaks
+@with_output
 def cancel(out: Output, address: str, job: str) -> None:
     """Cancel JOB. Its next start continues from its last checkpoint."""
     Client(address).ask("PATCH", f"/jobs/{job}?mode=cancel", {})
@@ -171,7 +171,7 @@ def cancel(out: Output, address: str, job: str) -> None:
 @typed
 @detachable
 @at
-@speaks
+@with_output
 def take_savepoint(out: Output, address: str, job: str, target: str | None, format: str, detached: bool) -> None:
     """Take a savepoint of JOB in a new folder below TARGET, without stopping it."""
     client = Client(address)

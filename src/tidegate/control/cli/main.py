@@ -64,8 +64,8 @@ class LazyGroup(click.Group):
             module, name = "jobs", _AMONG_JOBS[cmd_name]
         else:
             module, name = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name, "command"
-        found: click.Command = getattr(importlib.import_module(f"tidegate.control.cli.{module}"), name)
-        return found
+        command: click.Command = getattr(importlib.import_module(f"tidegate.control.cli.{module}"), name)
+        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -94,7 +94,7 @@ def main() -> None:
     """
 
 
-def speaks(function: Callable[..., Any]) -> Callable[..., Any]:
+def with_output(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--output` to a command, pass it an `Output`, and turn errors into a message and exit code 3."""
 
     @click.option(
@@ -107,17 +107,23 @@ def speaks(function: Callable[..., Any]) -> Callable[..., Any]:
         help="Tables for people, or JSON for programs.",
     )
     @wraps(function)
-    def spoken(*args: Any, form: str, **options: Any) -> None:
+    def wrapped(*args: Any, form: str, **options: Any) -> None:
         try:
             code = function(Output(form == "json"), *args, **options)
         except TidegateError as error:
+            # Errors of our own are answers to a user. Anything else is a bug, and keeps its traceback.
             if form == "json":
                 shown = shown_code(error)
-                told = {"code": shown, "message": redacted(str(error)), "retryable": error.retryable}
-                Output(True).show({"error": told | {"help": help_line(shown)}})
+                document = {
+                    "code": shown,
+                    "message": redacted(str(error)),
+                    "retryable": error.retryable,
+                    "help": help_line(shown),
+                }
+                Output(True).show({"error": document})
             else:
                 click.secho(visible(redacted(f"{shown_code(error)}: {with_help(error)}")), fg="red", err=True)
             sys.exit(FAILED)
         sys.exit(code or 0)
 
-    return spoken
+    return wrapped

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from tidegate.control.cli.main import speaks
+from tidegate.control.cli.main import with_output
 from tidegate.control.cli.output import NO, BadOption, Block, Facts, Line, Output, OutputTable
 from tidegate.core.durations import duration_ms, size_bytes
 
@@ -29,12 +29,12 @@ class Quantity(click.ParamType):  # type: ignore[type-arg]  # generic in newer r
         if not isinstance(value, str):
             return float(value)
         try:
-            found = self._read(value)
+            number = self._read(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
-        if not 0 < found < float("inf"):
+        if not 0 < number < float("inf"):
             self.fail(f"{value} is not above 0", param, ctx)
-        return found
+        return number
 
 
 NUMBER = Quantity("number", _number)
@@ -96,7 +96,7 @@ SIZE = Quantity("size", size_bytes)
     help="The same, from a TOML file.",
 )
 @click.option("--show-constants", is_flag=True, help="List the constants with their sources, and end.")
-@speaks
+@with_output
 def command(out: Output, given: tuple[str, ...], file: Path | None, show_constants: bool, **asked: Any) -> int:
     """Compute what a job needs: cores, memory, disk, uploads, requests and their cost, recovery time and latency.
 
@@ -114,6 +114,7 @@ def command(out: Output, given: tuple[str, ...], file: Path | None, show_constan
         rows = [(each.name, f"{each.value:g}", each.unit, each.source) for each in constants.all]
         out.show({"constants": listed}, OutputTable("", ("Constant", "Value", "Unit", "Source"), rows))
         return 0
+    # Required here and not by click, since --show-constants works without them.
     if missing := [f"--{name.replace('_', '-')}" for name in ("rows", "keys", "state_per_key") if asked[name] is None]:
         raise click.UsageError(f"Missing {', '.join(missing)}.")
     work = Workload(
@@ -138,62 +139,66 @@ def command(out: Output, given: tuple[str, ...], file: Path | None, show_constan
         staged_sinks=asked["sinks"],
         output_rows_per_s=asked["output_rows"],
     )
-    found = capacity(work, constants)
+    result = capacity(work, constants)
     document = {
         "workload": asdict(work),
-        "capacity": asdict(found),
+        "capacity": asdict(result),
         "constants": {each.name: each.value for each in constants.all},
     }
-    out.show(document, *_blocks(found, work.priced))
-    return NO if found.impossible else 0
+    out.show(document, *_blocks(result, work.priced))
+    return NO if result.impossible else 0
 
 
-def _blocks(found: Any, priced: bool) -> list[Block]:
-    made = found.requests
+def _blocks(result: Any, priced: bool) -> list[Block]:
+    requests = result.requests
     size = [
-        ("Cores busy with rows", f"{found.cores:,.1f}"),
-        ("Executors", f"{found.executors:,}"),
-        ("Parallelism (slots)", f"{found.parallelism:,}"),
-        ("Key groups (max_parallelism)", f"{found.max_parallelism:,}"),
-        ("Input", f"{_bytes(found.input_bytes_per_s)}/s"),
-        ("State", f"{_bytes(found.state_bytes)}, {_bytes(found.state_bytes_per_slot)} in a slot"),
-        ("Memory of an executor", _bytes(found.memory_per_executor)),
-        ("Local disk of an executor", _bytes(found.disk_per_executor)),
-        ("Memory of the driver", _bytes(found.driver_memory)),
+        ("Cores busy with rows", f"{result.cores:,.1f}"),
+        ("Executors", f"{result.executors:,}"),
+        ("Parallelism (slots)", f"{result.parallelism:,}"),
+        ("Key groups (max_parallelism)", f"{result.max_parallelism:,}"),
+        ("Input", f"{_bytes(result.input_bytes_per_s)}/s"),
+        ("State", f"{_bytes(result.state_bytes)}, {_bytes(result.state_bytes_per_slot)} in a slot"),
+        ("Memory of an executor", _bytes(result.memory_per_executor)),
+        ("Local disk of an executor", _bytes(result.disk_per_executor)),
+        ("Memory of the driver", _bytes(result.driver_memory)),
     ]
     checkpoints = [
-        ("Changed in an interval", _bytes(found.changed_bytes)),
-        ("Uploaded by a checkpoint", _bytes(found.upload_bytes)),
-        ("Uploaded beside a changelog", f"{_bytes(found.background_bytes_per_s)}/s"),
+        ("Changed in an interval", _bytes(result.changed_bytes)),
+        ("Uploaded by a checkpoint", _bytes(result.upload_bytes)),
+        ("Uploaded beside a changelog", f"{_bytes(result.background_bytes_per_s)}/s"),
         (
             "Uploaded in all",
-            f"{_bytes(found.upload_bytes_per_s)}/s, {_bytes(found.upload_bytes_per_s_per_executor)}/s by an executor",
+            f"{_bytes(result.upload_bytes_per_s)}/s, {_bytes(result.upload_bytes_per_s_per_executor)}/s by an executor",
         ),
         (
             "Staged output",
-            f"{_bytes(found.staged_bytes_per_s)}/s, {found.staged_objects:,.0f} objects; {found.inline_share:.0%} needs none",
+            f"{_bytes(result.staged_bytes_per_s)}/s, {result.staged_objects:,.0f} objects; {result.inline_share:.0%} needs none",
         ),
-        ("Duration", f"{_seconds(found.checkpoint_s)}; the first one {_seconds(found.first_checkpoint_s)}"),
-        ("Metadata", _bytes(found.metadata_bytes)),
-        ("Processor time of the driver", _seconds(found.driver_cpu_s)),
-        ("Requests", f"{made.writes:,} writes, {made.lists:,} lists, {made.reads:,} reads, {made.deletes:,} deletes"),
-        ("Requests per month", f"{found.requests_per_month:,.0f}{_cost(found.request_cost_per_month, priced)}"),
-        ("Stored", f"{_bytes(found.stored_bytes)}{_cost(found.storage_cost_per_month, priced)}"),
+        ("Duration", f"{_seconds(result.checkpoint_s)}; the first one {_seconds(result.first_checkpoint_s)}"),
+        ("Metadata", _bytes(result.metadata_bytes)),
+        ("Processor time of the driver", _seconds(result.driver_cpu_s)),
+        (
+            "Requests",
+            f"{requests.writes:,} writes, {requests.lists:,} lists, {requests.reads:,} reads, {requests.deletes:,} deletes",
+        ),
+        ("Requests per month", f"{result.requests_per_month:,.0f}{_cost(result.request_cost_per_month, priced)}"),
+        ("Stored", f"{_bytes(result.stored_bytes)}{_cost(result.storage_cost_per_month, priced)}"),
     ]
     recovery = [
-        ("After losing an executor", _seconds(found.restore_host_s)),
-        ("After losing everything", f"{_seconds(found.restore_all_s)}, and {_seconds(found.catch_up_s)} to catch up"),
-        ("Exactly-once output", f"after {_seconds(found.latency_s)}, at most {_seconds(found.longest_latency_s)}"),
+        ("After losing an executor", _seconds(result.restore_host_s)),
+        ("After losing everything", f"{_seconds(result.restore_all_s)}, and {_seconds(result.catch_up_s)} to catch up"),
+        ("Exactly-once output", f"after {_seconds(result.latency_s)}, at most {_seconds(result.longest_latency_s)}"),
     ]
-    told: list[Block] = [
+    blocks: list[Block] = [
         Facts("Size", size),
         Facts("Checkpoints", checkpoints),
         Facts("Recovery and latency", recovery),
     ]
-    told += [Line("\nBeyond what was measured:")] if found.warnings else []
-    told += [Line(f"- {text}") for text in found.warnings]
-    told += [Line("\nThis cannot work:", "bold red")] if found.impossible else []
-    return told + [Line(f"- {text}") for text in found.impossible]
+    # Last, where a terminal still shows them after a long answer.
+    blocks += [Line("\nBeyond what was measured:")] if result.warnings else []
+    blocks += [Line(f"- {text}") for text in result.warnings]
+    blocks += [Line("\nThis cannot work:", "bold red")] if result.impossible else []
+    return blocks + [Line(f"- {text}") for text in result.impossible]
 
 
 def _cost(dollars: float, priced: bool) -> str:

@@ -55,24 +55,24 @@ class Project:
     def _check_empty(self) -> None:
         if self.folder.exists() and not self.folder.is_dir():
             raise BadOption(f"{self.folder} is a file. Choose another name.")
-        found = sorted(path.name for path in self.folder.iterdir()) if self.folder.exists() else []
-        if found:
-            more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        names = sorted(path.name for path in self.folder.iterdir()) if self.folder.exists() else []
+        if names:
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             raise BadOption(
-                f"{self.folder} is not empty: it holds {found[0]}{more}. Nothing was changed. Choose another name, or "
+                f"{self.folder} is not empty: it holds {names[0]}{more}. Nothing was changed. Choose another name, or "
                 "empty the folder."
             )
 
     def _texts(self) -> dict[Path, str]:
         templates = files("tidegate.control") / "project_template"
         words = {"__NAME__": self.name, "__VERSION__": version("tidegate")}
-        found = {}
+        filled = {}
         for path, template in _FILES.items():
             text = (templates / template).read_text(encoding="utf-8")
-            found[self.folder / _filled(path, words)] = _filled(text, words)
-        return found
+            filled[self.folder / _filled(path, words)] = _filled(text, words)
+        return filled
 
 
 def _filled(text: str, words: dict[str, str]) -> str:
     """Fill in all words at once: a name may hold another word."""
-    return re.sub("|".join(words), lambda found: words[found[0]], text)
+    return re.sub("|".join(words), lambda match: words[match[0]], text)

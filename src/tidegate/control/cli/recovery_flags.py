@@ -50,12 +50,12 @@ def recovery_options(
     options: dict[str, str] = {}
     if allow:
         options[recovery.IGNORE_UNCLAIMED.key] = "true"
-    given: tuple[tuple[str, Option[Any], tuple[str, ...]], ...] = (
+    flags: tuple[tuple[str, Option[Any], tuple[str, ...]], ...] = (
         ("--map-uid", recovery.MAP_UIDS, uids),
         ("--renamed", recovery.RENAMED_FIELDS, renamed),
         ("--drop-state", recovery.DROP_STATE, drops),
     )
-    for flag, option, texts in given:
+    for flag, option, texts in flags:
         for text in texts:
             try:
                 option.parse(text)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tidegate.config.effective import CommandLineOptions
 from tidegate.config.file import SERVER_KEYS, shared_options
 from tidegate.control.cli.flink_flags import FlinkNamed
-from tidegate.control.cli.main import speaks
+from tidegate.control.cli.main import with_output
 from tidegate.control.cli.output import BadOption, Line, Output
 from tidegate.control.cli.recovery_flags import recovery_flags, recovery_options
 from tidegate.core.durations import duration_ms
@@ -21,13 +24,16 @@ from tidegate.core.redaction import redacted
 from tidegate.runtime.driver.ending import STOP_WITHIN, Ending
 from tidegate.runtime.epochs.run_options import RunOptions
 
+if TYPE_CHECKING:
+    from tidegate.runtime.driver.job_run import JobRun
+
 SAVEPOINT_DIR = "execution.checkpointing.savepoint-dir"
-
-
+_METADATA = "_metadata"
+_SHOWN_SNAPSHOTS = 3
+_SEARCHED_DEPTH = 2
+"""From a checkpoint directory through the directory of a job to a checkpoint. Deeper, a search could take long."""
 _LINGER_S = 10.0
 """How long REST outlives the job for clients that wait for a result. They poll five times a second."""
-
-
 _ABANDONS = ("--fresh", "--force")
 """Suggested to nobody who mistyped something else: they give up the job's history, or its driver."""
 
@@ -38,10 +44,10 @@ class _RunCommand(click.Command):
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             possible = [each for each in error.possibilities or () if each not in _ABANDONS]
-            told = error.message
+            message = error.message
             if error.option_name in ("--rest", "--rest-port", "--port"):
-                told += " The port of the REST server and the web UI is an option of the job: -Drest.port=8081."
-            raise click.NoSuchOption(error.option_name, told, possible, ctx) from None
+                message += " The port of the REST server and the web UI is an option of the job: -Drest.port=8081."
+            raise click.NoSuchOption(error.option_name, message, possible, ctx) from None
 
 
 @click.command("run", cls=_RunCommand)
@@ -99,31 +105,8 @@ class _RunCommand(click.Command):
     envvar=FORMAT_VARIABLE,
     help="Lines for people, or one JSON object each, with job, term and epoch.",
 )
-@speaks
-def command(  # noqa: C901, PLR0913 one parameter for each option
-    out: Output,
-    job_file: str,
-    path: str | None,
-    allow: bool,
-    strict: bool,
-    claim_mode: str | None,
-    uids: tuple[str, ...],
-    renamed: tuple[str, ...],
-    drops: tuple[str, ...],
-    parallelism: int | None,
-    settings: tuple[str, ...],
-    trigger: str | None,
-    drain: bool,
-    fresh: bool,
-    accept: bool,
-    moved: bool,
-    force: bool,
-    stop_within: str,
-    savepoint_on_stop: bool,
-    allow_actions: bool,
-    show_values: bool,
-    log_format: str | None,
-) -> int:
+@with_output
+def command(out: Output, **flags: Any) -> int:
     """Run the job that JOB.PY declares, until it ends or is stopped.
 
     JOB.PY has a function build(spark) that returns the Job. It may also hold `checkpoint = tg.Checkpointing(…)`, which -D
@@ -136,90 +119,154 @@ def command(  # noqa: C901, PLR0913 one parameter for each option
     from tidegate.control.rest.server import listen, serve
     from tidegate.runtime.epochs.own_modules import ship_own_modules
     from tidegate.runtime.epochs.pickling import ship_by_value
-    from tidegate.runtime.monitoring.health import end_text
 
-    options = CommandLineOptions(map(_setting, settings))
+    line = _CommandLine(**flags)
+    options = CommandLineOptions(map(_setting, line.settings))
     shared = shared_options()
-    if log_format:
-        options["log.format"] = log_format
-    speak(format=options.get("log.format", shared.get("log.format")))
-    server_options = {key: options.pop(key, shared.get(key, "")) for key in SERVER_KEYS}
-    port = server_options["rest.port"]
-    if port and not port.isdecimal():
-        raise BadOption(f"rest.port must be a number, 0 for any free port, not {port!r}.")
-    if "rest.token" in options:
-        raise BadOption("Every user of this machine can read a token on the command line. Set TIDEGATE_TOKEN instead.")
-    if path:
-        options["execution.state-recovery.path"] = snapshot_path(path)
-    if accept:
-        options["execution.state-recovery.accept-foreign-output"] = "true"
-    if moved:
-        options["execution.state-recovery.accept-moved-directory"] = "true"
-    if strict:
-        options["execution.output.refuse-unpublished"] = "true"
-    if claim_mode:
-        options["execution.state-recovery.claim-mode"] = claim_mode.upper()
-    options.update(recovery_options(allow, uids, renamed, drops))
-    try:
-        within_s = duration_ms(stop_within) / 1000
-    except ValueError as error:
-        raise BadOption(f"--stop-within: {error}.") from None
+    # Before anything is logged, so that the first line already has the format that was asked for.
+    if line.log_format:
+        options["log.format"] = line.log_format
+    log_format = options.get("log.format", shared.get("log.format"))
+    speak(format=log_format)
+    server_options = _take_server_options(options, shared)
+    _add_flags(options, line)
+    within_s = _seconds("--stop-within", line.stop_within)
+    # The port is taken before the file is imported: a taken one should not be noticed after minutes of restoring. Clients that
+    # connect meanwhile wait until the server answers.
     host = server_options["rest.bind-address"] or "127.0.0.1"
+    port = server_options["rest.port"]
     listening = click.get_current_context().with_resource(listen(host, int(port) if port else None))
 
     def check() -> None:
+        # `load_job` calls this once the file is imported: only then is its `checkpoint` known.
         chosen = RunOptions(
-            parallelism=parallelism,
-            checkpoint=checkpoint_of(job_file),
-            trigger=trigger,
-            drain=drain,
+            parallelism=line.parallelism,
+            checkpoint=checkpoint_of(line.job_file),
+            trigger=line.trigger,
+            drain=line.drain,
             options=options,
-            fresh=fresh,
-            force=force,
+            fresh=line.fresh,
+            force=line.force,
         )
-        check_before_spark(chosen, needs_savepoints=savepoint_on_stop)
+        check_before_spark(chosen, needs_savepoints=line.savepoint_on_stop)
 
-    job = load_job(job_file, before_spark=check)
-    ship_by_value(module_of(job_file))
-    ship_own_modules(str(Path(job_file).parent))
-    if parallelism is not None:
-        job.parallelism = parallelism
+    job = load_job(line.job_file, before_spark=check)
+    # Executors have neither the job file nor the modules next to it.
+    ship_by_value(module_of(line.job_file))
+    ship_own_modules(str(Path(line.job_file).parent))
+    if line.parallelism is not None:
+        job.parallelism = line.parallelism
     run = job.start(
-        checkpoint=checkpoint_of(job_file), trigger=trigger, drain=drain, options=options, fresh=fresh, force=force
+        checkpoint=checkpoint_of(line.job_file),
+        trigger=line.trigger,
+        drain=line.drain,
+        options=options,
+        fresh=line.fresh,
+        force=line.force,
     )
-    ending = Ending(run=run, within_s=within_s, savepoint=savepoint_on_stop)
+    ending = Ending(run=run, within_s=within_s, savepoint=line.savepoint_on_stop)
     with ending.listening():
         server = serve(
             run,
             host=host,
             listening=listening,
             allowed_hosts=server_options["rest.allowed-hosts"].split(","),
-            allow_actions=allow_actions,
-            show_values=show_values,
+            allow_actions=line.allow_actions,
+            show_values=line.show_values,
         )
-        kept = str(server.token_files[0]) if server.token_files else None
-        submitted = {"jobid": str(run.lineage), "rest": server.url, "token-file": kept}
+        token_file = str(server.token_files[0]) if server.token_files else None
+        submitted = {"jobid": str(run.lineage), "rest": server.url, "token-file": token_file}
         out.show(submitted, Line(f"Job has been submitted with JobID {run.lineage}"))
         if sys.stderr.isatty():
             click.echo(f"Watch it at {server.ui_url}", err=True)
+        # A program that reads our output through a pipe needs the address now, not when the job ends.
         sys.stdout.flush()
         code = ending.wait()
         server.linger(_LINGER_S)
         server.close()
-    if options.get("log.format", shared.get("log.format")) == "json":
-        return code  # The log has said all of this, and its readers expect JSON in every line.
+    # With JSON the log has said all that follows, and its readers expect JSON in every line.
+    if log_format != "json":
+        _print_end(run, ending)
+    return code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CommandLine:
+    """What the user typed: an attribute for each parameter that is declared above, under the same name."""
+
+    job_file: str
+    path: str | None
+    strict: bool
+    claim_mode: str | None
+    allow: bool
+    uids: tuple[str, ...]
+    renamed: tuple[str, ...]
+    drops: tuple[str, ...]
+    parallelism: int | None
+    settings: tuple[str, ...]
+    trigger: str | None
+    drain: bool
+    fresh: bool
+    accept: bool
+    moved: bool
+    force: bool
+    stop_within: str
+    savepoint_on_stop: bool
+    allow_actions: bool
+    show_values: bool
+    log_format: str | None
+
+
+def _take_server_options(options: CommandLineOptions, shared: Mapping[str, str]) -> dict[str, str]:
+    """Move the options of the REST server out of `options`: they are not the job's. Raises `BadOption`."""
+    server_options = {key: options.pop(key, shared.get(key, "")) for key in SERVER_KEYS}
+    port = server_options["rest.port"]
+    if port and not port.isdecimal():
+        raise BadOption(f"rest.port must be a number, 0 for any free port, not {port!r}.")
+    if "rest.token" in options:
+        raise BadOption("Every user of this machine can read a token on the command line. Set TIDEGATE_TOKEN instead.")
+    return server_options
+
+
+def _add_flags(options: CommandLineOptions, line: _CommandLine) -> None:
+    """Add what flags say as the options that they stand for. A flag wins over the same option given with -D."""
+    if line.path:
+        options["execution.state-recovery.path"] = snapshot_path(line.path)
+    if line.accept:
+        options["execution.state-recovery.accept-foreign-output"] = "true"
+    if line.moved:
+        options["execution.state-recovery.accept-moved-directory"] = "true"
+    if line.strict:
+        options["execution.output.refuse-unpublished"] = "true"
+    if line.claim_mode:
+        options["execution.state-recovery.claim-mode"] = line.claim_mode.upper()
+    options.update(recovery_options(line.allow, line.uids, line.renamed, line.drops))
+
+
+def _seconds(flag: str, text: str) -> float:
+    try:
+        return duration_ms(text) / 1000
+    except ValueError as error:
+        raise BadOption(f"{flag}: {error}.") from None
+
+
+def _print_end(run: JobRun, ending: Ending) -> None:
+    # Late, for start-up time: `tidegate --help` needs none of this.
+    from tidegate.runtime.monitoring.health import end_text
+
     if ending.path:
         click.echo(f"Savepoint completed. Path: {ending.path}", err=True)
     if ending.problem:
         click.secho(redacted(ending.problem), fg="red", err=True)
     click.echo(f"Job {run.lineage} has ended: {end_text(run.report())}.", err=True)
-    return code
 
 
 def check_before_spark(chosen: RunOptions, *, needs_savepoints: bool) -> None:
-    """Refuse a start that cannot succeed before a Spark session is made, which takes long: check options, the trigger, that
-    storage accepts checkpoints, and the snapshot to start from. Changes nothing, but creates local directories that are missing.
-    Targets are checked later: which ones there are, `build` says, and it needs the session.
+    """Refuse a start that cannot succeed, before a Spark session is made, which takes seconds.
+
+    Checks options, the trigger, whether storage accepts checkpoints, and the snapshot to start from. Changes nothing, except
+    that missing local directories are created. The targets of sinks are checked later: `build` declares them, and it needs the
+    session.
     """
     # Late, for start-up time: `tidegate --help` needs none of this.
     from tidegate.runtime.epochs.settings import read_settings
@@ -246,8 +293,8 @@ def check_before_spark(chosen: RunOptions, *, needs_savepoints: bool) -> None:
 
 
 def _check_snapshot(path: str | None) -> None:
-    """Refuse an absolute local path without a snapshot. Others may be relative to the directory of the job, whose name is known
-    only after it is built, which needs Spark.
+    """Refuse an absolute local path without a snapshot. A relative one may be below the directory of the job, whose name is
+    known only after it is built, which needs Spark.
     """
     if path is None or "://" in path or not Path(path).is_absolute():
         return
@@ -263,30 +310,24 @@ def _check_snapshot(path: str | None) -> None:
     raise PreconditionFailed(f"{path} is no checkpoint or savepoint: {why}. {_other_snapshots(place)}")
 
 
-_METADATA = "_metadata"
-_SHOWN_SNAPSHOTS = 3
-_SEARCHED_DEPTH = 2
-"""From a checkpoint directory through the directory of a job to a checkpoint. Deeper, a search could take long."""
-
-
 def _other_snapshots(place: Path) -> str:
     """Say which snapshots the user may have meant: the newest ones below this directory."""
-    found: list[tuple[float, str]] = []
+    dated: list[tuple[float, str]] = []
     for folder, folders, files in os.walk(place):
         if _METADATA in files:
-            found.append((os.path.getmtime(os.path.join(folder, _METADATA)), folder))
+            dated.append((os.path.getmtime(os.path.join(folder, _METADATA)), folder))
         if _METADATA in files or len(Path(folder).relative_to(place).parts) >= _SEARCHED_DEPTH:
             folders.clear()  # of this list: os.walk goes into what is left
-    if not found:
+    if not dated:
         return f"Give the directory of one, or its {_METADATA}, to -s."
-    newest = [folder for _, folder in sorted(found, reverse=True)]
+    newest = [folder for _, folder in sorted(dated, reverse=True)]
     more = f" and {len(newest) - _SHOWN_SNAPSHOTS} more" if len(newest) > _SHOWN_SNAPSHOTS else ""
     return f"Below it are {', '.join(newest[:_SHOWN_SNAPSHOTS])}{more}. Give one of them to -s."
 
 
 def snapshot_path(text: str) -> str:
-    """Resolve the path given with `-s`: relative to the current directory, as usual in a shell. If nothing exists there, it
-    may still be relative to the checkpoint directory.
+    """Resolve the path given with `-s`, relative to the current directory as in a shell. A path that does not exist there stays
+    as it is: it may be relative to the checkpoint directory.
     """
     return text if "://" in text or not Path(text).exists() else str(Path(text).absolute())
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tidegate.control.cli.flink_flags import FlinkNamed
-from tidegate.control.cli.main import speaks
+from tidegate.control.cli.main import with_output
 from tidegate.control.cli.output import Line, Output, size
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def command(ctx: click.Context, disposed: str | None) -> None:
 
 @command.command("show")
 @click.argument("path")
-@speaks
+@with_output
 def show(out: Output, path: str) -> None:
     """Show the metadata of the savepoint at PATH, or of the snapshot that the next start of a job file would use."""
     from tidegate.control.cli.describe import blocks, document
@@ -65,7 +65,7 @@ def show(out: Output, path: str) -> None:
 @command.command("dispose")
 @click.argument("path")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
-@speaks
+@with_output
 def dispose_(out: Output, path: str, yes: bool) -> None:
     """Delete the savepoint at PATH. A checkpoint is rejected: it belongs to its job."""
     from tidegate.savepoint.dispose import NotASavepoint, dispose
@@ -112,7 +112,7 @@ def dispose_(out: Output, path: str, yes: bool) -> None:
     type=click.Path(exists=True, dir_okay=False),
     help="Convert states to the names and types that the job in this file declares. Other types: canonical only.",
 )
-@speaks
+@with_output
 def copy(
     out: Output,
     origin: str,
@@ -133,6 +133,7 @@ def copy(
     from tidegate.storage import open_storage
 
     snapshot = snapshot_of(origin)
+    # All names on the command line are those of the origin, whatever is renamed by the same command.
     uids = dict(_pair(text) for text in renames)
     dropped = frozenset(_state(text) for text in drops)
     types: Any = {}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tidegate.control.cli.main import speaks
+from tidegate.control.cli.main import with_output
 from tidegate.control.cli.output import NO, Line, Output, OutputTable
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def command() -> None:
 @click.argument("uid", required=False)
 @click.argument("state", required=False)
 @click.option("--limit", default=20, show_default=True, help="How many entries to show.")
-@speaks
+@with_output
 def show(out: Output, path: str, uid: str | None, state: str | None, limit: int) -> None:
     """List the states in PATH; with UID and STATE, show their first entries."""
     from tidegate.control.cli.describe import state_table, states
@@ -65,7 +65,7 @@ def show(out: Output, path: str, uid: str | None, state: str | None, limit: int)
     metavar="START END",
     help="The window: two times such as 2026-05-01T12:00, or milliseconds since 1970.",
 )
-@speaks
+@with_output
 def get(
     out: Output,
     path: str,
@@ -86,7 +86,7 @@ def get(
 
     snapshot = StoredSnapshot.open(path)
     layout = snapshot.layout(uid, state)
-    wanted = key_from(key, layout.key_types)
+    typed_key = key_from(key, layout.key_types)
     more: dict[str, Any] = {}
     if map_key is not None:
         if layout.map_key is None:
@@ -94,15 +94,17 @@ def get(
         more["map_key"] = value_from(map_key, layout.map_key)
     with SnapshotReader(snapshot) as reader:
         namespace = TimeWindow(_ms(window[0]), _ms(window[1])) if window else None
-        found = reader.get(uid, state, wanted, namespace, **more)
-        there = found is not None and found != [] and found != {}
-        if not there and window is None and (windows := _windows_of(reader, uid, state, wanted)):
+        stored = reader.get(uid, state, typed_key, namespace, **more)
+        # Lists and maps that were never written read as empty ones.
+        is_stored = stored is not None and stored != [] and stored != {}
+        # State of windows has no value outside of one. "Nothing" would be wrong then: the key has a value for each window.
+        if not is_stored and window is None and (windows := _windows_of(reader, uid, state, typed_key)):
             raise click.UsageError(_needs_window(uid, state, key, windows))
-    value = jsonable(found)
+    value = jsonable(stored)
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    document = {"operator": uid, "state": state, "key": jsonable(wanted), "found": there, "value": value}
-    out.show(document, Line(text if there else "Nothing is stored under this key."))
-    return 0 if there else NO
+    document = {"operator": uid, "state": state, "key": jsonable(typed_key), "found": is_stored, "value": value}
+    out.show(document, Line(text if is_stored else "Nothing is stored under this key."))
+    return 0 if is_stored else NO
 
 
 @command.command("export")
@@ -110,7 +112,7 @@ def get(
 @click.argument("uid")
 @click.argument("state")
 @click.option("--to", "target", required=True, type=click.Path(dir_okay=False), help="A .parquet, .jsonl or .csv file.")
-@speaks
+@with_output
 def export(out: Output, path: str, uid: str, state: str, target: str) -> None:
     """Write all entries of STATE of UID into one local file."""
     from tidegate.control.jobs.export import export_state
@@ -124,7 +126,7 @@ def export(out: Output, path: str, uid: str, state: str, target: str) -> None:
 
 
 def _ms(text: str) -> int:
-    """A time as milliseconds since 1970. One without an offset is UTC, as `state show` prints it."""
+    """Return a time as milliseconds since 1970. Without an offset it is UTC, as `state show` prints it."""
     if text.lstrip("-").isdigit():
         return int(text)
     try:
@@ -139,8 +141,8 @@ def _ms(text: str) -> int:
 def _windows_of(reader: SnapshotReader, uid: str, state: str, key: Any) -> list[tuple[int, int]]:
     from tidegate.state.keys.entry_keys import TimeWindow
 
-    found = (entry.namespace for entry in reader.entries(uid, state) if entry.key == key)
-    return sorted({(each.start_ms, each.end_ms) for each in found if isinstance(each, TimeWindow)})
+    namespaces = (entry.namespace for entry in reader.entries(uid, state) if entry.key == key)
+    return sorted({(each.start_ms, each.end_ms) for each in namespaces if isinstance(each, TimeWindow)})
 
 
 def _needs_window(uid: str, state: str, key: tuple[str, ...], windows: list[tuple[int, int]]) -> str:

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import click
 
 from tidegate.control.cli.jobs import at
-from tidegate.control.cli.main import speaks
+from tidegate.control.cli.main import with_output
 from tidegate.control.cli.output import BadOption, Output
 from tidegate.control.rest.client import Client
 from tidegate.core.durations import duration_ms
@@ -32,7 +32,7 @@ _OTHER_LINES = 30
 @click.option("--interval", default="1 s", show_default=True, help="How often to look.")
 @click.option("--once", is_flag=True, help="Print the current state and end. So does a pipe.")
 @at
-@speaks
+@with_output
 def command(out: Output, address: str, job: str, interval: str, once: bool) -> None:
     """Watch JOB: epochs, checkpoints, lag, output and tasks. Press q to quit."""
     from rich.console import Console
@@ -99,7 +99,7 @@ def _live(console: Console, watch: ReportWatch, every_s: float) -> None:
 
 @contextlib.contextmanager
 def _keys() -> Iterator[Any]:
-    """Yield a function that waits for a key, at most so many seconds, and returns it; empty if none was pressed."""
+    """Yield a function that waits for a key, at most so many seconds, and returns it, or an empty text."""
     if not sys.stdin.isatty():
 
         def wait(seconds: float) -> str:
@@ -111,6 +111,7 @@ def _keys() -> Iterator[Any]:
     import termios
     import tty
 
+    # Keys without Enter: the terminal must not wait for a whole line, and must be put back however this ends.
     terminal = sys.stdin.fileno()
     before = termios.tcgetattr(terminal)
 

@@ -37,7 +37,8 @@ def has_ended(report: Report) -> bool:
 
 
 def frame(report: Report, most_tasks: int = 20, problem: str | None = None) -> RenderableType:
-    """`problem`: why the report is old. Then all of it is shown dimmed, with its age."""
+    """Draw a report. `problem`: why there is no newer one; then the frame is dimmed and shows its age."""
+    # From "is anything wrong" to "where", so that a short terminal cuts off what matters least.
     parts: list[RenderableType] = [_headline(report)]
     if problem is not None:
         parts.append(Text(visible(problem), style="bold red"))
@@ -84,16 +85,16 @@ def _headline(report: Report) -> Text:
         ended = report.get("ended_ms")
         line.append(f"  up {duration((ended or now) - started)}")
     line.append(f"  restarts {report.get('restarts', 0)}")
-    held = report.get("held_by")
-    if held:
-        line.append(f"  reads nothing: too much output waits for {visible(str(held))}", style="bold red")
+    holder = report.get("held_by")
+    if holder:
+        line.append(f"  reads nothing: too much output waits for {visible(str(holder))}", style="bold red")
     if now is not None:
         line.append(f"  {clock(now)} UTC", style="dim")
     return line
 
 
 _TONES = {"ok": ("●", "green"), "warn": ("▲", "yellow"), "bad": ("■", "bold red"), "none": ("○", "dim")}
-"""The web UI's shapes: told apart without colour."""
+"""The shapes of the web UI: they differ without colour, too."""
 
 
 def _answers(report: Report) -> Iterable[RenderableType]:
@@ -141,11 +142,11 @@ def _epochs(report: Report) -> Iterable[Text]:
 
 
 def _checkpoints(report: Report) -> Iterable[Text]:
-    found = report.get("checkpoints")
-    if not found:
+    statistics = report.get("checkpoints")
+    if not statistics:
         yield Text("not enabled", style="dim")
         return
-    counts, latest = found.get("counts") or {}, found.get("latest") or {}
+    counts, latest = statistics.get("counts") or {}, statistics.get("latest") or {}
     interval = (report.get("checkpoint_config") or {}).get("interval")
     every = "" if interval is None else f", every {show_ms(interval)}"
     yield Text(
@@ -236,13 +237,13 @@ def _section(title: str, lines: Iterable[RenderableType]) -> RenderableType:
 def _listed(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[str | Text]], right: Sequence[int]
 ) -> Iterable[RenderableType]:
-    found = list(rows)
-    if not found:
+    cells = list(rows)
+    if not cells:
         return
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for place, column in enumerate(columns):
         table.add_column(column, justify="right" if place in right else "left", overflow="fold")
-    for row in found:
+    for row in cells:
         table.add_row(*(cell if isinstance(cell, Text) else Text(visible(cell)) for cell in row))
     yield _section(title, [table])
 
@@ -258,7 +259,7 @@ def bars(values: Sequence[float]) -> Text:
 
 
 def share_bar(task: Mapping[str, Any]) -> Text:
-    """Busy, idle and held time of a task: letters as well as colours, for people who do not tell the colours apart."""
+    """Draw busy, idle and held time of a task. Characters differ as well as colours, for people who cannot distinguish those."""
     line = Text()
     left = _WIDE
     for name, letter, style in (("busy", "█", "red"), ("held", "▒", "magenta"), ("idle", "·", "blue")):

@@ -6,7 +6,7 @@ import threading
 
 import click
 
-from tidegate.control.cli.main import speaks
+from tidegate.control.cli.main import with_output
 from tidegate.control.cli.output import Line, Output
 
 
@@ -16,7 +16,7 @@ from tidegate.control.cli.output import Line, Output
 @click.option("--port", default=8082, show_default=True, help="The port to listen on; 0 takes a free one.")
 @click.option("--show-values", is_flag=True, help="Show keys and values of state. Without it they are hidden.")
 @click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="An option of the object store's client.")
-@speaks
+@with_output
 def command(out: Output, directory: str, host: str, port: int, show_values: bool, options: tuple[str, ...]) -> None:
     """Show the jobs in DIR in a browser: what they did, their checkpoints, failures and state.
 
@@ -28,8 +28,8 @@ def command(out: Output, directory: str, host: str, port: int, show_values: bool
 
     # Before the directory is read, which can take long.
     listening = click.get_current_context().with_resource(listen(host, port, AddressWords("--host", "--port")))
-    given = dict(each.split("=", 1) for each in options if "=" in each)
-    jobs = StoredJobs(directory, show_values, **given)
+    client_options = dict(each.split("=", 1) for each in options if "=" in each)
+    jobs = StoredJobs(directory, show_values, **client_options)
     with RestServer(jobs, host=host, listening=listening) as server:
         names = [job.name for job in jobs.all()]
         out.show(

@@ -75,15 +75,15 @@ class ErrorText:
 @cache
 def error_texts() -> dict[str, ErrorText]:
     """All texts by code, in the order of the files."""
-    found: dict[str, ErrorText] = {}
+    texts: dict[str, ErrorText] = {}
     folder = files("tidegate.control.explained")
     for family, file in FAMILIES.items():
         head, *sections = _SECTION.split((folder / file).read_text(encoding="utf-8"))
         concerns = head.strip().removeprefix("# ").partition("\n")[2].strip()
         for section in sections:
             text = _parsed(section, family, concerns)
-            found[text.code] = text
-    return found
+            texts[text.code] = text
+    return texts
 
 
 def _parsed(section: str, family: str, concerns: str) -> ErrorText:

@@ -37,12 +37,12 @@ class CheckpointPlace:
         """Raises JobNotFound if there is none. `on_broken`: see `jobs_in`."""
         if self.job is None:
             return jobs_in(self.url, on_broken, **self.options)
-        found = StoredJob.read(open_storage(self.url, **self.options), JobLayout(self.job))
-        if found is None:
+        job = StoredJob.read(open_storage(self.url, **self.options), JobLayout(self.job))
+        if job is None:
             raise JobNotFound(
                 f"{self.url} holds no checkpoint of the job {self.job!r}: it has never run with this directory."
             )
-        return (found,)
+        return (job,)
 
     def latest(self) -> StoredSnapshot:
         """Open the checkpoint or savepoint that the next start of the job would use."""
@@ -61,29 +61,29 @@ class CheckpointPlace:
         return StoredSnapshot.within(job.storage, base.metadata)
 
 
-def place_of(given: str | None) -> CheckpointPlace:
+def place_of(path: str | None) -> CheckpointPlace:
     """Return the place that a user means: a directory, the job in a file, or, without a word, the directory for all jobs.
 
     Raises `OptionError` if none is configured.
     """
-    if given is None:
+    if path is None:
         return _configured(
             None, None, "Name the directory or the job file, or set execution.checkpointing.dir in config.yaml."
         )
-    if not is_job_file(given):
-        return CheckpointPlace(given)
-    job = load_job(given)
-    hint = f"Add `checkpoint = tg.Checkpointing(dir=…)` to {given}, or set execution.checkpointing.dir in config.yaml."
-    return _configured(checkpoint_of(given), job.name, hint)
+    if not is_job_file(path):
+        return CheckpointPlace(path)
+    job = load_job(path)
+    hint = f"Add `checkpoint = tg.Checkpointing(dir=…)` to {path}, or set execution.checkpointing.dir in config.yaml."
+    return _configured(checkpoint_of(path), job.name, hint)
 
 
-def snapshot_of(given: str) -> StoredSnapshot:
+def snapshot_of(path: str) -> StoredSnapshot:
     """Open the snapshot at a path or, for a job file, the one that the next start of the job would use."""
-    return place_of(given).latest() if is_job_file(given) else StoredSnapshot.open(given)
+    return place_of(path).latest() if is_job_file(path) else StoredSnapshot.open(path)
 
 
-def is_job_file(given: str) -> bool:
-    return given.endswith(".py") and Path(given).is_file()
+def is_job_file(path: str) -> bool:
+    return path.endswith(".py") and Path(path).is_file()
 
 
 def recovery_of(job_file: str, options: Mapping[str, str]) -> RecoveryConfig:
@@ -92,26 +92,26 @@ def recovery_of(job_file: str, options: Mapping[str, str]) -> RecoveryConfig:
     checkpoint = checkpoint_of(job_file)
     # Where checkpoints are, and how often they are taken, may come from -D. It makes no difference here.
     without_place = {DIR.key: ".", INTERVAL.key: "1 h"}
-    for given in ({}, without_place):
+    for place in ({}, without_place):
         try:
-            chosen = RunOptions(checkpoint=checkpoint, options=CommandLineOptions({**given, **options}))
-            _, found = read_settings(1, chosen)
+            chosen = RunOptions(checkpoint=checkpoint, options=CommandLineOptions({**place, **options}))
+            _, durability = read_settings(1, chosen)
         except OptionError:
-            if given:
+            if place:
                 raise
             continue
-        if found is not None:
-            return found.recovery
+        if durability is not None:
+            return durability.recovery
     raise AssertionError("a job with a directory and an interval takes checkpoints")
 
 
 def _configured(checkpoint: Checkpointing | str | None, job: str | None, hint: str) -> CheckpointPlace:
     try:
-        _, found = read_settings(1, RunOptions(checkpoint=checkpoint))
+        _, durability = read_settings(1, RunOptions(checkpoint=checkpoint))
     except OptionError:
         # `tidegate run` may get the interval from -D. Nothing is run here: a directory alone is enough to look into.
         interval = {INTERVAL.key: "1 h"}
-        _, found = read_settings(1, RunOptions(checkpoint=checkpoint, options=interval))
-    if found is None:
+        _, durability = read_settings(1, RunOptions(checkpoint=checkpoint, options=interval))
+    if durability is None:
         raise OptionError((f"There is no checkpoint directory. {hint}",))
-    return CheckpointPlace(found.archive.url, found.archive.options, job)
+    return CheckpointPlace(durability.archive.url, durability.archive.options, job)

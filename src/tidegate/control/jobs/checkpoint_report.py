@@ -1,4 +1,4 @@
-"""From the statistics of checkpoints to what REST shows of them."""
+"""The statistics of checkpoints in the form of Flink's REST."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ _NO_TASKS = LevelStats(
 )
 
 
-def checkpointing_statistics(found: CheckpointStatsSnapshot, most: int = HISTORY) -> CheckpointingStatistics:
+def checkpointing_statistics(report: CheckpointStatsSnapshot, most: int = HISTORY) -> CheckpointingStatistics:
     """Flink's answer, with the last `most` checkpoints that have ended."""
-    counts = found.counts
+    counts = report.counts
     return CheckpointingStatistics(
         counts=CheckpointCounts(
             restored=counts.restored,
@@ -60,14 +60,14 @@ def checkpointing_statistics(found: CheckpointStatsSnapshot, most: int = HISTORY
             completed=counts.completed,
             failed=counts.failed,
         ),
-        summary=CheckpointSummary(**{name: _summary(spread) for name, spread in found.summary.items()}),
+        summary=CheckpointSummary(**{name: _summary(spread) for name, spread in report.summary.items()}),
         latest=LatestCheckpoints(
-            completed=_latest(found.latest_completed),
-            savepoint=_latest(found.latest_savepoint),
-            failed=_latest(found.latest_failed),
-            restored=_restored(found.latest_restored),
+            completed=_latest(report.latest_completed),
+            savepoint=_latest(report.latest_savepoint),
+            failed=_latest(report.latest_failed),
+            restored=_restored(report.latest_restored),
         ),
-        history=[checkpoint_statistics(stats) for stats in (*found.in_progress, *found.history[:most])],
+        history=[checkpoint_statistics(stats) for stats in (*report.in_progress, *report.history[:most])],
     )
 
 
@@ -78,6 +78,7 @@ def statistics_with_subtasks(
     level = statistics_by_level(stats, levels).get(vertex)
     if level is None:
         return None
+    # Every subtask is listed, as in Flink: with figures if it has acknowledged, otherwise as pending.
     acknowledged = [task for task in stats.tasks if vertex_id(task.task.level) == vertex]
     subtasks: list[AnySubtaskCheckpointStatistics] = [
         CompletedSubtaskCheckpointStatistics(
@@ -114,7 +115,7 @@ def statistics_with_subtasks(
 def statistics_by_level(stats: CheckpointStats, levels: Iterable[int]) -> dict[str, TaskCheckpointStatistics]:
     """By the id of the vertex, for all levels of the job. The source stage has no tasks that acknowledge a checkpoint: the driver
     stores the positions of sources."""
-    found = {level.level: level for level in stats.levels()}
+    by_level = {level.level: level for level in stats.levels()}
     return {
         vertex_id(number): TaskCheckpointStatistics(
             id=stats.id,
@@ -126,19 +127,22 @@ def statistics_by_level(stats: CheckpointStats, levels: Iterable[int]) -> dict[s
             num_subtasks=level.tasks,
             num_acknowledged_subtasks=level.acknowledged,
         )
-        for number in sorted({*found, *levels})
-        for level in [found.get(number, _NO_TASKS)]
+        for number in sorted({*by_level, *levels})
+        for level in [by_level.get(number, _NO_TASKS)]
     }
 
 
 def _latest(stats: CheckpointStats | None) -> AnyCheckpointStatistics | None:
-    return None if stats is None else checkpoint_statistics(stats)
+    if stats is None:
+        return None
+    return checkpoint_statistics(stats)
 
 
 def checkpoint_statistics(
     stats: CheckpointStats, tasks: dict[str, TaskCheckpointStatistics] | None = None
 ) -> AnyCheckpointStatistics:
     """One checkpoint. `tasks` are its levels, which are left out, as its advice is, where several checkpoints are listed."""
+    # The last two are not Flink's. UNSET leaves them out where there is nothing to add.
     shared: dict[str, Any] = {
         "id": stats.id,
         "status": str(stats.status),
@@ -170,29 +174,31 @@ def checkpoint_statistics(
 
 
 def storage_use(stats: CheckpointStats) -> StorageUse | None:
-    """None: nothing is known."""
-    made = stats.requests
-    if not made:
+    """Return what a checkpoint needed of storage, or None if that is unknown."""
+    requests = stats.requests
+    if not requests:
         return None
     return StorageUse(
-        requests=StorageRequests(write=made.writes, list=made.lists, read=made.reads, delete=made.deletes),
-        written_bytes=made.written_bytes,
-        read_bytes=made.read_bytes,
+        requests=StorageRequests(
+            write=requests.writes, list=requests.lists, read=requests.reads, delete=requests.deletes
+        ),
+        written_bytes=requests.written_bytes,
+        read_bytes=requests.read_bytes,
         estimated_cost_dollars=stats.cost_dollars,
     )
 
 
 def storage_of_checkpoints(job: StoredJob) -> dict[int, StorageUse]:
-    """By id, what the retained checkpoints of a job needed of storage, as far as records of its runs tell."""
-    wanted = {ref.id for ref in job.newest.retained}
-    found: dict[int, StorageUse] = {}
+    """Return what retained checkpoints needed of storage, by id, as far as the records of the job's runs contain it."""
+    retained = {ref.id for ref in job.newest.retained}
+    uses: dict[int, StorageUse] = {}
     for run in recorded_runs(job.storage, job.layout):
         for stats in () if run.checkpoints is None else run.checkpoints.history:
-            if stats.id in wanted and (used := storage_use(stats)) is not None:
-                found.setdefault(stats.id, used)
-        if found.keys() >= wanted:
+            if stats.id in retained and (use := storage_use(stats)) is not None:
+                uses.setdefault(stats.id, use)
+        if uses.keys() >= retained:
             break
-    return found
+    return uses
 
 
 def _restored(restored: Restored | None) -> RestoredCheckpointStatistics | None:
@@ -207,8 +213,12 @@ def _restored(restored: Restored | None) -> RestoredCheckpointStatistics | None:
 
 
 def _redacted(text: str | None) -> str | None:
-    return None if text is None else redacted(text)
+    if text is None:
+        return None
+    return redacted(text)
 
 
 def _summary(spread: Percentiles | None) -> StatsSummary:
-    return StatsSummary() if spread is None else msgspec.convert(spread, StatsSummary, from_attributes=True)
+    if spread is None:
+        return StatsSummary()
+    return msgspec.convert(spread, StatsSummary, from_attributes=True)

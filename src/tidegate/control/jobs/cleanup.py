@@ -63,7 +63,7 @@ class Finding:
     what: str
     where: str
     lineage: Lineage | None
-    """None: the records do not tell whose it is."""
+    """None: no record says whose it is."""
     sink: Uid | None = None
     """None: it is in the checkpoint directory."""
     epoch: str | None = None
@@ -106,7 +106,7 @@ class TargetFindings:
 
 
 def targets_of(graph: Graph) -> tuple[list[TargetFindings], list[Uid]]:
-    """Return the targets that can be asked, and the sinks that leave nothing or cannot tell."""
+    """Return the targets that can be asked, and the sinks that leave nothing or cannot be asked."""
     targets: list[TargetFindings] = []
     others: list[Uid] = []
     for sink in graph.sinks:
@@ -175,8 +175,8 @@ def _kept_by(job: StoredJob) -> Iterator[tuple[Lineage, str]]:
 def _carried(job: StoredJob, metadata: str) -> set[Lineage]:
     """Return the lineages whose output a snapshot carries."""
     storage = _storage_for(job, metadata)
-    ref, found = resolve(storage, job.layout, metadata)
-    return {ref.lineage, *_output_of(storage, ref, found)}
+    ref, content = resolve(storage, job.layout, metadata)
+    return {ref.lineage, *_output_of(storage, ref, content)}
 
 
 def _output_of(storage: Storage, ref: CheckpointRef, metadata: CheckpointMetadata) -> set[Lineage]:

@@ -1,4 +1,4 @@
-"""The jobs of a server and the hosts of their tasks, as Flink's REST tells of a cluster."""
+"""The jobs of a server and the hosts of their tasks, in the form in which Flink's REST shows a cluster."""
 
 from __future__ import annotations
 
@@ -79,22 +79,22 @@ class ClusterView:
         """What tasks have read and written, added up for each host and aggregated over the hosts."""
         totals = [
             {
-                catalog.TASK_RECORDS_IN.name: sum(line.rows_in for _, line in found),
-                catalog.TASK_RECORDS_OUT.name: sum(line.rows_out for _, line in found),
-                catalog.TASK_BYTES_IN.name: sum(line.bytes_in for _, line in found),
-                catalog.TASK_BYTES_OUT.name: sum(line.bytes_out for _, line in found),
+                catalog.TASK_RECORDS_IN.name: sum(line.rows_in for _, line in tasks),
+                catalog.TASK_RECORDS_OUT.name: sum(line.rows_out for _, line in tasks),
+                catalog.TASK_BYTES_IN.name: sum(line.bytes_in for _, line in tasks),
+                catalog.TASK_BYTES_OUT.name: sum(line.bytes_out for _, line in tasks),
             }
-            for found in self._hosts().values()
+            for tasks in self._hosts().values()
         ]
         return aggregated_metrics(totals, asked, aggregates)
 
     def _hosts(self) -> Mapping[str, list[tuple[RunReport, TaskLine]]]:
         """The tasks of each host."""
-        found: dict[str, list[tuple[RunReport, TaskLine]]] = {}
+        by_host: dict[str, list[tuple[RunReport, TaskLine]]] = {}
         for job in self._running:
             for line in job.tasks:
-                found.setdefault(line.host, []).append((job, line))
-        return found
+                by_host.setdefault(line.host, []).append((job, line))
+        return by_host
 
 
 def dashboard() -> DashboardConfiguration:

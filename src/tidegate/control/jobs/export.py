@@ -55,7 +55,7 @@ def export_state(
     progress: Progress = ignore_progress,
     within_s: float | None = None,
 ) -> int:
-    """Write all entries to `target`; how many. The file appears whole, or not at all.
+    """Write all entries to `target` and return their number. The file appears whole, or not at all.
 
     Raises `TooLargeToExport` if it is not done after `within_s` seconds.
     """

@@ -1,4 +1,4 @@
-"""A job out of the user's file: imported, never run, so `if __name__ == "__main__"` stays asleep."""
+"""Loading a job from the user's file. The file is imported, not run as a program: `if __name__ == "__main__"` is not taken."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ class NoJob(ControlError):
 
 
 def module_of(path: str) -> ModuleType:
-    """The module that `load_job` made of a file."""
+    """Return the module that `load_job` imported from a file."""
     return sys.modules[_name(Path(path))]
 
 
 def checkpoint_of(path: str) -> Checkpointing | str | None:
-    """What the file that was loaded says about checkpoints: `checkpoint = tg.Checkpointing(…)` at its top level.
+    """Return what the loaded file says about checkpoints: `checkpoint = tg.Checkpointing(…)` at its top level.
 
     Raises `NoJob` for anything else of that name: a job that silently ran without checkpoints would lose its state.
     """
     module = module_of(path)
-    found = getattr(module, "checkpoint", None)
-    if found is not None and not isinstance(found, Checkpointing | str):
-        raise NoJob(f"`checkpoint` in {path} is {type(found).__name__}; it must be tg.Checkpointing(…).")
+    checkpoint = getattr(module, "checkpoint", None)
+    if checkpoint is not None and not isinstance(checkpoint, Checkpointing | str):
+        raise NoJob(f"`checkpoint` in {path} is {type(checkpoint).__name__}; it must be tg.Checkpointing(…).")
     others = [name for name, value in vars(module).items() if isinstance(value, Checkpointing) and name != "checkpoint"]
-    if found is None and others:
+    if checkpoint is None and others:
         log.warning("%s holds tg.Checkpointing as %s; only `checkpoint` is used", path, ", ".join(others))
-    return found
+    return checkpoint
 
 
 def load_job(path: str, spark: Any = None, before_spark: Callable[[], None] = lambda: None) -> Job:
-    """The job that a file declares: its only `Job`, or what `build()` or `build(spark)` returns.
+    """Return the job that a file declares: its only `Job`, or what `build()` or `build(spark)` returns.
 
     Only for a `build(spark)` is a Spark session made, unless one is given. `before_spark` is called when the file is imported,
     and before its `build`.
@@ -94,11 +94,11 @@ def declared(
     renames: Mapping[tuple[str, str], Mapping[str, str]] | None = None,
     drops: Collection[tuple[str, str]] = (),
 ) -> JobNow:
-    """What a job declares, in the words of a snapshot. Its states are numbered on from those of `snapshot`, which is in the
+    """Describe what a job declares, in the terms of a snapshot. New states get numbers after those of `snapshot`, which has the
     names of the job: see `carried_over`."""
     graph = job.graph()
-    known = {(number.uid, number.name): number.id for number in snapshot.state_numbers}
-    numbers = state_ids.assign(known, operators.declared(graph))
+    ids = {(number.uid, number.name): number.id for number in snapshot.state_numbers}
+    numbers = state_ids.assign(ids, operators.declared(graph))
     described = operators.describe(graph, plan(graph), job.parallelism or snapshot.parallelism, "", numbers)
     sources = tuple(source.uid for source in graph.sources)
     return JobNow(
@@ -121,14 +121,15 @@ def _imported(path: Path) -> Any:
         raise NoJob(f"{path} is not a Python file.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
+    # As `python job.py` would: the file may import its neighbours.
     sys.path.insert(0, str(path.resolve().parent))
     try:
         spec.loader.exec_module(module)
     except TidegateError:
         raise
     except Exception as error:
-        said = f"{type(error).__name__}: {error}.{_meant(error)}"
-        raise NoJob(f"{path} cannot be imported: {said}\n{_own_lines(error)}") from error
+        reason = f"{type(error).__name__}: {error}.{_meant(error)}"
+        raise NoJob(f"{path} cannot be imported: {reason}\n{_own_lines(error)}") from error
     finally:
         sys.path.pop(0)
     return module
@@ -152,15 +153,15 @@ def _own_lines(error: BaseException) -> str:
 
 
 def _arguments(build: Any, path: str, spark: Any) -> list[Any]:
-    wanted = [
+    required = [
         p
         for p in inspect.signature(build).parameters.values()
         if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
     ]
-    if not wanted:
+    if not required:
         return []
-    if len(wanted) > 1:
-        names = ", ".join(p.name for p in wanted)
+    if len(required) > 1:
+        names = ", ".join(p.name for p in required)
         raise NoJob(f"build({names}) in {path} takes more than a Spark session. Give the others defaults.")
     if spark is None:
         from tidegate.runtime.driver.session import session

@@ -60,8 +60,8 @@ class JobSnapshots:
         """All of them, newest first."""
         retained, _ = self._job.readable_snapshots()
         lines = [_line(snapshot, ref.claimed, ref == self._job.newest.base) for ref, snapshot in retained]
-        known = {snapshot.url for _, snapshot in retained}
-        lines += [_line(each) for each in self._taken() if each.url not in known]
+        urls = {snapshot.url for _, snapshot in retained}
+        lines += [_line(each) for each in self._taken() if each.url not in urls]
         return SnapshotList(sorted(lines, key=lambda line: -line.at_ms))
 
     def state(self, path: str | None = None) -> StateOverview:
@@ -86,7 +86,7 @@ class JobSnapshots:
         )
 
     def export(self, uid: str, state: str, target: str, path: str | None = None) -> None:
-        """Write all entries of a state to `target`, whose suffix tells how. Refused where values are hidden."""
+        """Write all entries of a state to `target`, whose suffix is the format. Refused where values are hidden."""
         if not self._show_values:
             raise NotPossible("Values are hidden. Start the server with --show-values (tg.serve(…, show_values=True)).")
         snapshot = self._snapshot(path)
@@ -115,17 +115,17 @@ class JobSnapshots:
 
     def _taken(self) -> list[StoredSnapshot]:
         """The savepoints of the job that exist."""
-        found: dict[str, StoredSnapshot] = {}
+        savepoints: dict[str, StoredSnapshot] = {}
         # The record of a run may be a stranger's, too.
         for path in filter(self._job.may_open, self._savepoints):
             with contextlib.suppress(TidegateError):
-                found[path] = StoredSnapshot.open(path)
+                savepoints[path] = StoredSnapshot.open(path)
         for path in self._in_directory():
             with contextlib.suppress(*UNREADABLE):
-                snapshot = found[path] if path in found else StoredSnapshot.open(path)
+                snapshot = savepoints[path] if path in savepoints else StoredSnapshot.open(path)
                 if snapshot.metadata.kind is SnapshotKind.SAVEPOINT and snapshot.metadata.job == self._job.name:
-                    found[path] = snapshot
-        return list(found.values())
+                    savepoints[path] = snapshot
+        return list(savepoints.values())
 
     def _in_directory(self) -> list[str]:
         """The folders of the savepoint directory. Nothing is read of a directory in another store than the job's."""

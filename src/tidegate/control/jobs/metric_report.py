@@ -37,41 +37,41 @@ AGGREGATES: Mapping[str, Callable[[Sequence[float]], float]] = {
 
 def of_job(samples: Iterable[Sample]) -> dict[str, float]:
     """The metrics of the job, of its epochs as `epoch.numEpochs`, and of its autoscaler as `AutoScaler.LOAD.Average.job`."""
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     for sample in samples:
         if sample.metric.scope is Scope.JOB:
-            found[_id(sample)] = sample.value
+            values[_id(sample)] = sample.value
         elif sample.metric.scope is Scope.EPOCH:
-            found[f"epoch.{_id(sample)}"] = sample.value
+            values[f"epoch.{_id(sample)}"] = sample.value
         elif sample.metric.scope is Scope.AUTOSCALER:
-            found[f"AutoScaler.{_id(sample)}"] = sample.value
-    return found
+            values[f"AutoScaler.{_id(sample)}"] = sample.value
+    return values
 
 
 def of_tasks(samples: Iterable[Sample]) -> dict[str, dict[str, float]]:
     """The metrics of every task, by the task's name (`L1-S0`)."""
-    found: dict[str, dict[str, float]] = {}
+    values: dict[str, dict[str, float]] = {}
     for sample in samples:
         if _owner(sample) == "task":
-            found.setdefault(sample.labels["task"], {})[_id(sample)] = sample.value
-    return found
+            values.setdefault(sample.labels["task"], {})[_id(sample)] = sample.value
+    return values
 
 
 def of_operators(samples: Iterable[Sample], names: Collection[str]) -> dict[str, float]:
     """The metrics of these operators, sources and sinks."""
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     for sample in samples:
         owner = _owner(sample)
         if owner in ("operator", "source", "sink"):
             name = sample.labels[owner]
             # The splits of a source have samples of their own.
             if name in names or (owner == "source" and of_split_name(name)[0] in names):
-                found[f"{name}.{_id(sample)}"] = sample.value
-    return found
+                values[f"{name}.{_id(sample)}"] = sample.value
+    return values
 
 
 def metric_values(values: Values, asked: Collection[str] | None) -> list[MetricValue]:
-    """All ids; or the values of those that were asked for and exist."""
+    """Return all ids or, if some were asked for, the values of those that exist."""
     if asked is None:
         return [MetricValue(name) for name in sorted(values)]
     return [MetricValue(name, value_text(values[name])) for name in asked if name in values]
@@ -80,18 +80,18 @@ def metric_values(values: Values, asked: Collection[str] | None) -> list[MetricV
 def aggregated_metrics(
     parts: Sequence[Values], asked: Collection[str] | None, aggregates: Collection[str], known: Collection[str] = ()
 ) -> list[AggregatedMetric]:
-    """All ids; or the aggregates of those that were asked for. An id in `known` is NaN where no part has it."""
+    """Return all ids or, if some were asked for, their aggregates. An id in `known` is NaN where no part has it."""
     if asked is None:
         return [AggregatedMetric(id=name) for name in sorted({name for part in parts for name in part})]
-    found = []
+    metrics = []
     for name in asked:
         values = [part[name] for part in parts if name in part]
         if values or name in known:
-            made: dict[str, Aggregate] = {
+            results: dict[str, Aggregate] = {
                 each: _number(AGGREGATES[each](values)) if values else "NaN" for each in aggregates
             }
-            found.append(AggregatedMetric(id=name, **made))
-    return found
+            metrics.append(AggregatedMetric(id=name, **results))
+    return metrics
 
 
 def value_text(value: float) -> str:
@@ -106,7 +106,9 @@ def _number(value: float) -> Aggregate:
 def _owner(sample: Sample) -> str | None:
     """The label that says whose sample it is: `task`, `operator`, `source`, `sink`, or none for the job."""
     labels = LABELS[sample.metric.scope]
-    return labels[0] if labels else None
+    if not labels:
+        return None
+    return labels[0]
 
 
 def _id(sample: Sample) -> str:

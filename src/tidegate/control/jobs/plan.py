@@ -68,11 +68,11 @@ def job_plan(job_id: str, job: str, graph: Outline, parallelism: Mapping[int, in
     return JobPlan(jid=job_id, name=job, nodes=nodes)
 
 
-def _inputs(found: Iterable[tuple[int, str]]) -> list[JobPlanInput]:
+def _inputs(producers: Iterable[tuple[int, str]]) -> list[JobPlanInput]:
     """One for each level that rows come from and each way that they take."""
     return [
         JobPlanInput(num=number, id=vertex_id(source), ship_strategy=strategy)
-        for number, (source, strategy) in enumerate(found)
+        for number, (source, strategy) in enumerate(producers)
     ]
 
 
@@ -86,26 +86,26 @@ def _strategy(exchange: str, source_level: int) -> str:
 def _chained(graph: Outline, nodes: Iterable[OutlineNode]) -> dict[str, list[str]]:
     """Node → the nodes of its level that read from it."""
     inside = {node.uid for node in nodes}
-    found: dict[str, list[str]] = {}
+    consumers: dict[str, list[str]] = {}
     for edge in graph.edges:
-        targets = found.setdefault(edge.source, [])
+        targets = consumers.setdefault(edge.source, [])
         if edge.source in inside and edge.target in inside and edge.target not in targets:
             targets.append(edge.target)
-    return found
+    return consumers
 
 
 def _name(nodes: Iterable[OutlineNode], chained: Mapping[str, list[str]]) -> str:
     by_uid = {node.uid: node for node in nodes}
     read = {target for uid in by_uid for target in chained.get(uid, ())}
-    told: set[str] = set()
-    return ", ".join(_chain(by_uid, chained, uid, told) for uid in by_uid if uid not in read)
+    visited: set[str] = set()
+    return ", ".join(_chain(by_uid, chained, uid, visited) for uid in by_uid if uid not in read)
 
 
-def _chain(nodes: Mapping[str, OutlineNode], chained: Mapping[str, list[str]], uid: str, told: set[str]) -> str:
+def _chain(nodes: Mapping[str, OutlineNode], chained: Mapping[str, list[str]], uid: str, visited: set[str]) -> str:
     """A node and what is chained to it. A node with several producers is named after the first."""
-    told.add(uid)
+    visited.add(uid)
     shown = _PREFIXES.get(nodes[uid].kind, "") + uid
-    parts = [_chain(nodes, chained, target, told) for target in chained.get(uid, ()) if target not in told]
+    parts = [_chain(nodes, chained, target, visited) for target in chained.get(uid, ()) if target not in visited]
     if not parts:
         return shown
     return f"{shown} -> {parts[0]}" if len(parts) == 1 else f"{shown} -> ({', '.join(parts)})"

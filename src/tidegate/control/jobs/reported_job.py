@@ -1,4 +1,4 @@
-"""A job as its last report and its storage tell of it: the same answers, whether its driver is alive or gone."""
+"""A job seen through its last report and its storage: the same answers, whether its driver is alive or gone."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class ReportedJob(ABC):
 
     @abstractmethod
     def stored(self) -> StoredJob | None:
-        """The job in storage, as its log tells now. None for a job without checkpoints."""
+        """Return the job in storage, as its log says now. None for a job without checkpoints."""
 
     @property
     @abstractmethod
@@ -95,7 +95,7 @@ class ReportedJob(ABC):
     def name(self) -> str: ...
 
     def find(self, job: str) -> Self:
-        """Itself, if it is called by its id or its name: a server may serve a single job."""
+        """Return this job if `job` is its id or its name: a server may serve a single job."""
         if job not in (self.id, self.name):
             raise NotFound(f"Job {job} not found. This driver runs {self.id} ({self.name!r}).")
         return self
@@ -155,7 +155,7 @@ class ReportedJob(ABC):
         entries = [
             RootExceptionInfo(
                 exception_name=failure.kind,
-                stacktrace=self._told(failure).message,
+                stacktrace=self._shown(failure).message,
                 timestamp=failure.at_ms,
                 failure_labels={"restarted": str(failure.restarted).lower()},
             )
@@ -166,10 +166,10 @@ class ReportedJob(ABC):
     def full_report(self, allows_actions: bool) -> dict[str, Any]:
         """Everything that pages show about the job, in tidegate's own form."""
         report, now_ms = self.report(), SYSTEM_CLOCK.now().wall_ms
-        found: dict[str, Any] = msgspec.to_builtins(report)
-        del found["process"]
+        document: dict[str, Any] = msgspec.to_builtins(report)
+        del document["process"]  # identifies the process of the driver; of no use on a page
         checkpoints, config = report.checkpoints, report.checkpoint_config
-        return found | {
+        return document | {
             "now_ms": now_ms,
             "live": self.live,
             "end_text": end_text(report),
@@ -177,7 +177,7 @@ class ReportedJob(ABC):
             "rates": rates(report, now_ms),
             "allows": {"actions": allows_actions and self.live, "values": self._show_values},
             "checkpoints": None if checkpoints is None else checkpointing_statistics(checkpoints, REMEMBERED),
-            "failures": [self._told(failure) for failure in report.failures],
+            "failures": [self._shown(failure) for failure in report.failures],
             "checkpoint_config": None if config is None else _config(config, report.state_backend),
             "hot_keys": {
                 operator: [[key if self._show_values else None, share] for key, share in keys]
@@ -186,7 +186,7 @@ class ReportedJob(ABC):
             "spans": [span if self._show_values else replace(span, longest_key=None) for span in report.spans],
         }
 
-    def _told(self, failure: FailureLine) -> FailureLine:
+    def _shown(self, failure: FailureLine) -> FailureLine:
         """A failure without secrets; without the row and key on which a function failed, unless values are shown."""
         message = redacted(failure.message)
         shown = message if self._show_values else _ROW.sub(_HIDDEN, message)
@@ -204,10 +204,10 @@ class ReportedJob(ABC):
 
     def subtasks(self, checkpoint_id: int, vertex: str) -> TaskCheckpointStatisticsWithSubtasks:
         report = self.report()
-        found = statistics_with_subtasks(_checkpoint(report, checkpoint_id), _levels(report), vertex)
-        if found is None:
+        statistics = statistics_with_subtasks(_checkpoint(report, checkpoint_id), _levels(report), vertex)
+        if statistics is None:
             raise NotFound(f"Checkpoint {checkpoint_id} has no part {vertex!r}.")
-        return found
+        return statistics
 
     def config(self) -> CheckpointConfigInfo:
         report = self.report()
@@ -234,10 +234,10 @@ def _statistics(report: RunReport) -> CheckpointStatsSnapshot:
 
 
 def _checkpoint(report: RunReport, checkpoint_id: int) -> CheckpointStats:
-    found = _statistics(report).find(checkpoint_id)
-    if found is None:
+    stats = _statistics(report).find(checkpoint_id)
+    if stats is None:
         raise NotFound(f"Could not find checkpoint {checkpoint_id} among the last ones.")
-    return found
+    return stats
 
 
 def _levels(report: RunReport) -> set[int]:

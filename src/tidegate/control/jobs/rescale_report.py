@@ -47,14 +47,14 @@ class RescaleReport:
 
     def parallelism_in(self, asked: Requirements) -> int:
         """Return the parallelism that all vertices are to have. Raises `NotPossible` if they are not to have the same."""
-        known = {vertex.id for vertex in self._levels}
-        if asked.keys() != known:
-            raise NotPossible(f"A request names every vertex once, and no other: {', '.join(sorted(known))}.")
-        wanted = {each.parallelism.upper_bound for each in asked.values()}
-        if len(wanted) > 1:
+        ids = {vertex.id for vertex in self._levels}
+        if asked.keys() != ids:
+            raise NotPossible(f"A request names every vertex once, and no other: {', '.join(sorted(ids))}.")
+        values = {each.parallelism.upper_bound for each in asked.values()}
+        if len(values) > 1:
             raise NotPossible("All vertices of a job have the same parallelism. Give all of them the same upperBound.")
         lowest = max(each.parallelism.lower_bound for each in asked.values())
-        (parallelism,) = wanted
+        (parallelism,) = values
         if parallelism >= 1 and not 1 <= lowest <= parallelism:
             raise NotPossible("lowerBound is at least 1 and at most upperBound.")
         return parallelism

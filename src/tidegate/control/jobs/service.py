@@ -1,6 +1,6 @@
 """What the command line and REST can ask of a running job.
 
-Answers are `messages` under Flink's names (flink's REST `rest_v1_dispatcher`), spellings included.
+Results are `messages` under Flink's names (flink's REST `rest_v1_dispatcher`), spellings included.
 """
 
 from __future__ import annotations
@@ -45,36 +45,38 @@ _REMEMBERED = 1000
 class Triggers:
     """Asynchronous operations by their id. An id given twice is one operation."""
 
-    _known: OrderedDict[str, Future[Any]] = field(default_factory=OrderedDict)
-    _untold: set[str] = field(default_factory=set)
-    """Those whose outcome nobody has heard yet."""
+    _operations: OrderedDict[str, Future[Any]] = field(default_factory=OrderedDict)
+    _unreported: set[str] = field(default_factory=set)
+    """The ids of operations whose outcome no client has asked for yet."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, trigger_id: str | None, start: Callable[[], Future[Any]]) -> str:
         with self._lock:
+            # A client that repeats a POST after a lost answer must not start the operation twice.
             name = trigger_id or uuid.uuid4().hex
-            if name not in self._known:
-                self._known[name] = start()
-                self._untold.add(name)
-                while len(self._known) > _REMEMBERED:
-                    self._untold.discard(self._known.popitem(last=False)[0])
+            if name not in self._operations:
+                self._operations[name] = start()
+                self._unreported.add(name)
+                while len(self._operations) > _REMEMBERED:
+                    oldest, _ = self._operations.popitem(last=False)
+                    self._unreported.discard(oldest)
             return name
 
     @property
-    def owing(self) -> bool:
-        return bool(self._untold)
+    def has_unreported(self) -> bool:
+        return bool(self._unreported)
 
     def status(
         self, trigger_id: str, describe: Callable[[Any], T], failed: Callable[[FailureCause], T]
     ) -> AsynchronousOperationResult[T]:
-        found = self._known.get(trigger_id)
-        if found is None:
+        outcome = self._operations.get(trigger_id)
+        if outcome is None:
             raise NotFound(f"There is no operation {trigger_id!r}: it was never triggered, or long ago.")
-        if not found.done():
+        if not outcome.done():
             return AsynchronousOperationResult(QueueStatus("IN_PROGRESS"), None)
-        self._untold.discard(trigger_id)
-        error = found.exception()
-        operation = describe(found.result()) if error is None else failed(_cause(error))
+        self._unreported.discard(trigger_id)
+        error = outcome.exception()
+        operation = describe(outcome.result()) if error is None else failed(_cause(error))
         return AsynchronousOperationResult(QueueStatus("COMPLETED"), operation)
 
 
@@ -102,18 +104,21 @@ class JobService(ReportedJob):
         return self._run.report()
 
     def version(self) -> tuple[str | None, object]:
-        """Out of a few counters, because every open page asks twice a second."""
+        """Read a few counters instead of making a report: every open page asks twice a second."""
         run = self._run
-        done = None if run.checkpoints is None else replace(run.checkpoints.counts)
+        counts = None if run.checkpoints is None else replace(run.checkpoints.counts)
         epoch = str(run.reports[-1].epoch) if run.reports else None
-        return epoch, (run.status, len(run.failures), run.restarts, done)
+        return epoch, (run.status, len(run.failures), run.restarts, counts)
 
     def status(self) -> JobStatusInfo:
         return JobStatusInfo(self._run.status)
 
     def stored(self) -> StoredJob | None:
         place = self._run.place
-        return None if place is None else StoredJob.read(*place)
+        if place is None:
+            return None  # a job without checkpoints stores nothing
+        storage, layout = place
+        return StoredJob.read(storage, layout)
 
     def samples(self) -> Sequence[Sample]:
         return self._run.samples()
@@ -131,7 +136,7 @@ class JobService(ReportedJob):
         flink_id = self.id if self._run.metric_naming is MetricNaming.FLINK else None
         return exposition(self._run.name, self._run.samples(), flink_id)
 
-    # -- what it can be told to do -------------------------------------------------------------------------------------
+    # -- what it can be asked to do ------------------------------------------------------------------------------------
 
     def trigger_checkpoint(self, trigger_id: str | None, full: bool | None) -> str:
         """`full`: whether all files are stored again; None for what is configured."""
@@ -159,7 +164,7 @@ class JobService(ReportedJob):
         )
 
     def rescale(self, asked: Requirements) -> None:
-        """Begin to change the parallelism. `/rescales` tells what becomes of it."""
+        """Begin to change the parallelism. `/rescales` reports the progress and the outcome."""
         parallelism = RescaleReport(self.report()).parallelism_in(asked)
         try:
             self._run.rescale(parallelism)
@@ -176,7 +181,7 @@ class JobService(ReportedJob):
         return _in_thread(lambda: stop(target, drain=drain, format=format), "tidegate-stop")
 
     def trigger_disposal(self, path: str, trigger_id: str | None) -> str:
-        """Delete a savepoint, of this job or of any other: the file's owner asks, not the job."""
+        """Delete a savepoint, of this job or of any other: savepoints belong to the user, not to a job."""
 
         def work() -> int:
             from tidegate.savepoint.dispose import dispose
@@ -192,9 +197,9 @@ class JobService(ReportedJob):
         )
 
     @property
-    def owing(self) -> bool:
-        """Whether someone has triggered an operation and not heard how it ended."""
-        return any(each.owing for each in (self._checkpoints, self._savepoints, self._disposals))
+    def has_unreported_results(self) -> bool:
+        """Whether a client has triggered an operation and has not asked yet how it ended."""
+        return any(each.has_unreported for each in (self._checkpoints, self._savepoints, self._disposals))
 
 
 def _cause(error: BaseException) -> FailureCause:
@@ -204,17 +209,18 @@ def _cause(error: BaseException) -> FailureCause:
 
 
 def _in_thread(work: Callable[[], Any], name: str) -> Future[Any]:
-    """Do something in a thread of its own. The answer is what it gives, or raises."""
-    answer: Future[Any] = Future()
+    """Run `work` in a new thread. The future gets its result, or what it raises."""
+    future: Future[Any] = Future()
 
     def run() -> None:
         try:
-            answer.set_result(work())
+            future.set_result(work())
         except BaseException as error:
-            answer.set_exception(error)
+            # BaseException includes SystemExit: without a result, callers of the future would never return.
+            future.set_exception(error)
 
     threading.Thread(target=run, name=name, daemon=True).start()
-    return answer
+    return future
 
 
 def quietly(act: Callable[[], object]) -> Callable[[], None]:

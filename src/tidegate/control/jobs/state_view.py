@@ -71,8 +71,8 @@ def look_up(snapshot: StoredSnapshot, uid: str, texts: Sequence[str], show_value
         raise StateNotFound(f"{uid!r} has no keyed state in {snapshot.url}.")
     key = key_from(texts, snapshot.layout(uid, keyed[0].name).key_types)
     with SnapshotReader(snapshot) as reader:
-        found = [_value(state, *_found(reader, uid, state, key), show_values) for state in keyed]
-    return KeyLookup(snapshot=snapshot.url, operator=uid, key=jsonable(key), states=found)
+        values = [_value(state, *_found(reader, uid, state, key), show_values) for state in keyed]
+    return KeyLookup(snapshot=snapshot.url, operator=uid, key=jsonable(key), states=values)
 
 
 def _found(reader: SnapshotReader, uid: str, state: StateInfo, key: Any) -> tuple[bool, Any]:
@@ -85,8 +85,8 @@ def _found(reader: SnapshotReader, uid: str, state: StateInfo, key: Any) -> tupl
 
 
 def _of_window(entry: StateEntry) -> dict[str, Any]:
-    found = {"window": entry.namespace, "map_key": entry.map_key, "value": entry.value}
-    return {name: part for name, part in found.items() if part is not None or name == "value"}
+    parts = {"window": entry.namespace, "map_key": entry.map_key, "value": entry.value}
+    return {name: part for name, part in parts.items() if part is not None or name == "value"}
 
 
 def _value(state: StateInfo, found: bool, value: Any, show_values: bool) -> StoredValue:
@@ -106,7 +106,7 @@ def first_entries(snapshot: StoredSnapshot, uid: str, state: str, limit: int, sh
         return StateEntries(operator=uid, state=state, entries=[], more=False, redacted=True)
     limit = max(1, min(limit, MOST_ENTRIES))
     with SnapshotReader(snapshot) as reader:
-        found = list(islice(reader.entries(uid, state), limit + 1))
+        first = list(islice(reader.entries(uid, state), limit + 1))
     names = ("key_group", "key", "namespace", "map_key", "position", "value")
-    entries = [{name: jsonable(getattr(entry, name)) for name in names} for entry in found[:limit]]
-    return StateEntries(operator=uid, state=state, entries=entries, more=len(found) > limit, redacted=False)
+    entries = [{name: jsonable(getattr(entry, name)) for name in names} for entry in first[:limit]]
+    return StateEntries(operator=uid, state=state, entries=entries, more=len(first) > limit, redacted=False)

@@ -1,4 +1,4 @@
-"""Jobs as their storage tells of them, with no driver alive: which there are, what they retain, how they ended."""
+"""Jobs read from storage alone, with no driver alive: which exist, what they retain, how they ended."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class JobNotFound(ControlError):
 
 @dataclass(frozen=True, slots=True)
 class StoredJob:
-    """One job's directory, and the newest entry of its log: all that is true about it."""
+    """One job's directory, and the newest entry of its log, which decides what the job consists of."""
 
     storage: Storage
     layout: JobLayout
@@ -37,9 +37,11 @@ class StoredJob:
 
     @staticmethod
     def read(storage: Storage, layout: JobLayout) -> StoredJob | None:
-        """The job as its log tells now; None if it has none."""
+        """Read the newest entry of a job's log. Return None if there is no log."""
         end = perform(newest(layout), storage)
-        return None if end is None else StoredJob(storage, layout, end)
+        if end is None:
+            return None
+        return StoredJob(storage, layout, end)
 
     @property
     def name(self) -> str:
@@ -52,8 +54,8 @@ class StoredJob:
     def snapshots(self, newest_first: bool = False) -> Iterator[tuple[CheckpointRef, StoredSnapshot]]:
         """The retained checkpoints, and savepoints that the job has claimed. Each is opened when the caller comes to it.
 
-        A savepoint in another store is left out: the directory may be a stranger's, and looking at it must not call any
-        host that it names, with the credentials of whoever looks.
+        A savepoint in another store is left out: the directory may be a stranger's, and reading it must not send the reader's
+        credentials to a host that the stranger chose.
         """
         for ref in reversed(self.newest.retained) if newest_first else self.newest.retained:
             if not is_absolute(ref.metadata):
@@ -63,16 +65,16 @@ class StoredJob:
 
     def readable_snapshots(self) -> tuple[list[tuple[CheckpointRef, StoredSnapshot]], list[str]]:
         """The snapshots that can be read, and what is wrong with the others."""
-        found: list[tuple[CheckpointRef, StoredSnapshot]] = []
+        snapshots: list[tuple[CheckpointRef, StoredSnapshot]] = []
         problems: list[str] = []
         for ref in self.newest.retained:
             try:
-                found += replace(self, newest=replace(self.newest, retained=(ref,))).snapshots()
+                snapshots += replace(self, newest=replace(self.newest, retained=(ref,))).snapshots()
             except UNREADABLE as error:
                 problems.append(f"checkpoint {ref.id} cannot be read: {error}")
             if is_absolute(ref.metadata) and not self.may_open(ref.metadata):
                 problems.append(f"savepoint {ref.id} is in another store and is not opened: {redacted(ref.metadata)}")
-        return found, problems
+        return snapshots, problems
 
     def may_open(self, path: str) -> bool:
         """Whether a path that the directory names is in the same store as the directory: on the same disk, or in the same
@@ -101,20 +103,23 @@ def jobs_in(
     """
     url = location(directory)
     own = open_storage(url, **options)
+    # The first entry of a log is never deleted, so it marks the directory of a job.
     if _exists(own, JobLayout("x").log(1).removeprefix("x/")):
         above, folder = split_location(url)
-        found = [_job(open_storage(above, **options), folder)]
+        candidates = [_job(open_storage(above, **options), folder)]
     else:
-        found, broken = [], list[Exception]()
+        candidates = []
+        broken: list[Exception] = []
         for folder in own.folders():
             try:
-                found += [_job(own, folder)] if "log" in own.folders(folder) else []
+                if "log" in own.folders(folder):
+                    candidates.append(_job(own, folder))
             except UNREADABLE as error:
                 broken.append(error)
                 (on_broken or _warn)(decode_segment(folder), error)
-        if broken and not any(found):
-            raise broken[0]
-    jobs = tuple(job for job in found if job is not None)
+        if broken and not any(candidates):
+            raise broken[0]  # more useful than "holds no job"
+    jobs = tuple(job for job in candidates if job is not None)
     if not jobs:
         raise JobNotFound(
             f"{directory} holds no job: there is no log in it or right below it. Name the job's directory, or the one given as "

@@ -42,7 +42,7 @@ _STATUSES = {
 
 
 _ENDS = {RunOutcome.STOPPED: RunEnd.SAVEPOINT, RunOutcome.FINISHED: RunEnd.INPUT, RunOutcome.SUSPENDED: RunEnd.INPUT}
-"""What the log tells of a run whose record does not."""
+"""How a run ended according to the log, for a record that was written before its end."""
 
 
 class StoredJobService(ReportedJob):
@@ -82,6 +82,7 @@ class StoredJobService(ReportedJob):
             status = report.status if report.status in ENDED else _STATUSES[outcome]
             end = report.end or _ENDS.get(outcome)
             return replace(report, status=status, end=end, ended_ms=report.ended_ms or job.newest.at_ms)
+        # The log has no end of this run: it runs, or its driver died before it could write one.
         if report.status in ENDED or not self._is_gone(report):
             return report
         return replace(report, status="LOST", ended_ms=report.written_ms)
@@ -89,6 +90,7 @@ class StoredJobService(ReportedJob):
     def _is_gone(self, report: RunReport) -> bool:
         beat = perform(read_heartbeat(self._job.layout), self._job.storage)
         process = beat.process if isinstance(beat, Heartbeat) and beat.term >= report.term else report.process
+        # A dead process proves it at once on this machine. On another one, only silence can.
         return has_died(process) or SYSTEM_CLOCK.now().wall_ms - report.written_ms > _SILENT_MS
 
 
@@ -100,22 +102,22 @@ class StoredJobs:
         self._directory = directory
         self._show_values = show_values
         self._options = options
-        self._known: dict[str, StoredJobService] = {}
+        self._services: dict[str, StoredJobService] = {}
         self._lock = threading.Lock()
         self._read_s = 0.0
-        self.all()
+        self.all()  # so that a wrong directory is an error of the command, and not of the first page
 
     def all(self) -> list[ReportedJob]:
         with self._lock:
-            if time.monotonic() - self._read_s > _FRESH_S or not self._known:
-                found = {job.name: job for job in jobs_in(self._directory, **self._options)}
+            if time.monotonic() - self._read_s > _FRESH_S or not self._services:
+                by_name = {job.name: job for job in jobs_in(self._directory, **self._options)}
                 services = [
-                    self._known.get(name) or StoredJobService(job, self._show_values)
-                    for name, job in sorted(found.items())
+                    self._services.get(name) or StoredJobService(job, self._show_values)
+                    for name, job in sorted(by_name.items())
                 ]
-                self._known = {each.name: each for each in services if _is_readable(each)}
+                self._services = {each.name: each for each in services if _is_readable(each)}
                 self._read_s = time.monotonic()
-            return list(self._known.values())
+            return list(self._services.values())
 
     def find(self, job: str) -> ReportedJob:
         for each in self.all():
@@ -135,9 +137,20 @@ def _is_readable(service: StoredJobService) -> bool:
 
 
 def _without_record(job: StoredJob) -> RunReport:
-    """What log and metadata tell of a job that was never recorded: its checkpoints, and little else."""
-    entry, snapshots = job.newest, [snapshot.metadata for _, snapshot in job.readable_snapshots()[0]]
-    newest = snapshots[-1] if snapshots else None
+    """Return what log and metadata contain about a job without a record: its checkpoints, and little else."""
+    entry = job.newest
+    readable, _ = job.readable_snapshots()
+    snapshots = [snapshot.metadata for _, snapshot in readable]
+    # Unknown figures are 0 or empty. The status is only what the job was last: the caller compares it with log and heartbeat.
+    versions: dict[str, str] = {}
+    parallelism = max_parallelism = 0
+    state_backend = ""
+    if snapshots:
+        newest = snapshots[-1]
+        versions = {"tidegate": newest.tidegate_version, "spark": newest.spark_version}
+        parallelism = newest.parallelism
+        max_parallelism = newest.max_parallelism
+        state_backend = newest.tasks[0].backend if newest.tasks else ""
     history = tuple(
         CheckpointStats(
             id=m.checkpoint_id,
@@ -164,11 +177,11 @@ def _without_record(job: StoredJob) -> RunReport:
         ended_ms=None,
         host=entry.owner,
         process="",
-        versions={} if newest is None else {"tidegate": newest.tidegate_version, "spark": newest.spark_version},
+        versions=versions,
         restarts=0,
-        parallelism=0 if newest is None else newest.parallelism,
-        max_parallelism=0 if newest is None else newest.max_parallelism,
-        state_backend="" if newest is None or not newest.tasks else newest.tasks[0].backend,
+        parallelism=parallelism,
+        max_parallelism=max_parallelism,
+        state_backend=state_backend,
         graph=Outline((), ()),
         epochs=(),
         tasks=(),

@@ -281,13 +281,15 @@ class JobVertices:
         return sorted(TaskId(level, Slot(line.slot)) for line in self._report.tasks if line.level == level)
 
     def _parallelism(self, vertex: Vertex) -> int:
-        found = len(self._tasks_of(vertex.level))
-        return found if found or not vertex.is_source_stage else -1
+        tasks = len(self._tasks_of(vertex.level))
+        if vertex.is_source_stage and not tasks:
+            return -1  # Spark chooses how many tasks read the sources
+        return tasks
 
     def _durations(self, subtask: Subtask) -> dict[str, int]:
         restored_ms = 0 if subtask.line is None else subtask.line.restore_ms
-        known = {"INITIALIZING": restored_ms, "RUNNING": max(0, self._duration_ms - restored_ms)}
-        return {state: known.get(state, 0) for state in _IN_ORDER}
+        durations = {"INITIALIZING": restored_ms, "RUNNING": max(0, self._duration_ms - restored_ms)}
+        return {state: durations.get(state, 0) for state in _IN_ORDER}
 
     def _aggregated(self, subtasks: Sequence[Subtask]) -> AggregatedTaskDetailsInfo:
         durations = [self._durations(subtask) for subtask in subtasks]
@@ -317,15 +319,15 @@ def _io(subtasks: Sequence[Subtask]) -> IOMetricsInfo:
 
 
 def _distribution(values: Iterable[float]) -> FigureSummary:
-    found = sorted(values)
-    if not found:
+    ordered = sorted(values)
+    if not ordered:
         return FigureSummary()
-    cuts = quantiles(found, n=20, method="inclusive") if len(found) > 1 else found * 19
+    cuts = quantiles(ordered, n=20, method="inclusive") if len(ordered) > 1 else ordered * 19
     return FigureSummary(
-        min=found[0],
-        max=found[-1],
-        avg=sum(found) / len(found),
-        sum=sum(found),
+        min=ordered[0],
+        max=ordered[-1],
+        avg=sum(ordered) / len(ordered),
+        sum=sum(ordered),
         median=cuts[9],
         p25=cuts[4],
         p75=cuts[14],
@@ -334,4 +336,6 @@ def _distribution(values: Iterable[float]) -> FigureSummary:
 
 
 def _level(held: float) -> str:
-    return "ok" if held <= _LOW else "low" if held <= _HIGH else "high"
+    if held <= _LOW:
+        return "ok"
+    return "low" if held <= _HIGH else "high"

@@ -1,4 +1,4 @@
-"""What REST tells about checkpoints. Sizes are bytes, times and durations milliseconds; unknown times are -1, as in Flink."""
+"""Messages of REST about checkpoints. Sizes are bytes, times and durations milliseconds; unknown times are -1, as in Flink."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Flink's REST tells about its cluster. Here that is the jobs of a server, and the hosts that run their tasks."""
+"""Messages of Flink's REST about its cluster. Here that is the jobs of a server, and the hosts that run their tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What REST tells about a job."""
+"""Messages of REST about a job."""
 
 from __future__ import annotations
 

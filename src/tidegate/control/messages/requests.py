@@ -64,7 +64,9 @@ class CheckpointTriggerRequest(Struct, frozen=True, rename="camel"):
     @property
     def full(self) -> bool | None:
         """Whether all files are stored again; None for what is configured."""
-        return _CHECKPOINT_TYPES[self.checkpoint_type] if self.checkpoint_type else None
+        if not self.checkpoint_type:
+            return None
+        return _CHECKPOINT_TYPES[self.checkpoint_type]
 
 
 class SavepointTriggerRequest(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""What REST tells about the parallelism of a job and its rescales (Flink 2.3)."""
+"""Messages of REST about the parallelism of a job and its rescales (Flink 2.3)."""
 
 from __future__ import annotations
 

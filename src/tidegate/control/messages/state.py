@@ -1,4 +1,4 @@
-"""What tidegate's own paths tell about the state in a snapshot. Flink has no such answers."""
+"""Messages of tidegate's own paths about the state in a snapshot. Flink has no such answers."""
 
 from __future__ import annotations
 

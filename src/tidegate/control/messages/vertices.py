@@ -1,4 +1,4 @@
-"""What REST tells about the vertices of a job and their subtasks. A vertex is a level, a subtask one of its tasks."""
+"""Messages of REST about the vertices of a job and their subtasks. A vertex is a level, a subtask one of its tasks."""
 
 from __future__ import annotations
 

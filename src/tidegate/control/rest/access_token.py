@@ -33,7 +33,7 @@ def new_token() -> str:
 
 
 def given_token(token: str | None) -> str | None:
-    """The token that the user chose: the argument, else the variable TIDEGATE_TOKEN. Raises PreconditionFailed."""
+    """Return the token that the user chose: the argument, else the variable TIDEGATE_TOKEN. Raises PreconditionFailed."""
     chosen = token if token is not None else os.environ.get(VARIABLE) or None
     if chosen is not None and (len(chosen) > _LONGEST or not _PRINTABLE.fullmatch(chosen)):
         raise PreconditionFailed(
@@ -81,7 +81,7 @@ class TokenFile:
 
 
 def find_token(host: str, port: int) -> str | None:
-    """The token for the server at an address: TIDEGATE_TOKEN, else that of a server of this user on this machine."""
+    """Return the token for the server at an address: TIDEGATE_TOKEN, else that of a server of this user on this machine."""
     chosen = given_token(None)
     if chosen is not None:
         return chosen
@@ -97,14 +97,14 @@ def _directories() -> list[Path]:
     if chosen:
         return [Path(chosen).absolute()]
     # The home directory is the same for every login of a user; one that cannot be written to is common in containers.
-    found = [Path(tempfile.gettempdir()) / f"tidegate-rest-{os.getuid()}"]
+    directories = [Path(tempfile.gettempdir()) / f"tidegate-rest-{os.getuid()}"]
     with contextlib.suppress(RuntimeError):
-        found.insert(0, Path.home() / ".tidegate" / "rest")
-    return found
+        directories.insert(0, Path.home() / ".tidegate" / "rest")
+    return directories
 
 
 def _reached_by(host: str) -> tuple[str, ...]:
-    """The addresses by which this machine reaches a server that listens there."""
+    """Return the addresses by which this machine reaches a server that listens on `host`."""
     name = plain_host(host)
     if name not in WILDCARDS:
         return (name,)
@@ -132,6 +132,8 @@ def _check_owner(status: os.stat_result, is_kind: Callable[[int], bool]) -> None
 
 
 def _write_private(path: Path, token: str) -> None:
+    # Created private under another name, then renamed: nobody can open the file between its creation and a `chmod`, and a
+    # file that another user placed under this name is replaced, not written to.
     private = path.with_name(f".{uuid.uuid4().hex}")
     descriptor = os.open(private, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
@@ -144,6 +146,7 @@ def _write_private(path: Path, token: str) -> None:
 def _read_private(path: Path) -> str:
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
+        # Of the open file, which cannot be exchanged after the check.
         _check_owner(os.fstat(descriptor), stat.S_ISREG)
         return os.read(descriptor, _LONGEST).decode("ascii", errors="replace").strip()
     finally:

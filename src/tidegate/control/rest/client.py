@@ -1,4 +1,4 @@
-"""Speaks to the REST server of a running job. Only the standard library: a command line must start quickly."""
+"""A client of the REST server of a running job. Uses the standard library only: a command line must start quickly."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Refused(ControlError):
 
 
 class OperationFailed(ControlError):
-    """What was triggered did not come to a good end."""
+    """A triggered operation failed."""
 
     code = "OPERATION_FAILED"
 
@@ -63,9 +63,10 @@ class Client:
         token = self._token or find_token(*self._place)
         if token:
             request.add_header("Authorization", f"Bearer {token}")
-        data = None if body is None else json.dumps(body).encode()
+        if body is not None:
+            request.data = json.dumps(body).encode()
         try:
-            with self._opener.open(request, data, timeout=60) as answer:
+            with self._opener.open(request, timeout=60) as answer:
                 return json.loads(answer.read())
         except urllib.error.HTTPError as error:
             raise self._refusal(error) from None
@@ -91,11 +92,11 @@ class Client:
         )
 
     def jobs(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.ask("GET", "/jobs/overview")["jobs"]
-        return found
+        jobs: list[dict[str, Any]] = self.ask("GET", "/jobs/overview")["jobs"]
+        return jobs
 
     def await_operation(self, path: str, failure: str, poll_s: float = 0.2) -> dict[str, Any]:
-        """Wait until a triggered operation has ended. Answer: its `operation`."""
+        """Wait until a triggered operation has ended. Return its `operation`."""
         while True:
             state = self.ask("GET", path)
             if state["status"]["id"] == "COMPLETED":
@@ -106,10 +107,10 @@ class Client:
             time.sleep(poll_s)
 
     def await_rescale(self, path: str, before: Container[str], poll_s: float = 0.2) -> dict[str, Any]:
-        """Wait until a rescale that is not in `before` has ended. Answer: its details."""
+        """Wait until a rescale that is not in `before` has ended. Return its details."""
         while True:
-            found = [each["rescaleUuid"] for each in self.ask("GET", f"{path}/history")]
-            newer = [uuid for uuid in found if uuid not in before]
+            uuids = [each["rescaleUuid"] for each in self.ask("GET", f"{path}/history")]
+            newer = [uuid for uuid in uuids if uuid not in before]
             if newer:
                 details: dict[str, Any] = self.ask("GET", f"{path}/details/{newer[-1]}")
                 if details["terminalState"] is not None:

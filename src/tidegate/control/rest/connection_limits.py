@@ -22,7 +22,7 @@ class ConnectionLimits:
 
 
 def bounded_protocol(limits: ConnectionLimits) -> type[H11Protocol]:
-    """uvicorn's protocol with a clock for each connection. uvicorn itself waits for a request for any length of time."""
+    """Return uvicorn's protocol with a deadline for each connection. uvicorn itself waits for a request without limit."""
 
     class BoundedProtocol(H11Protocol):
         _deadline: asyncio.TimerHandle | None = None
@@ -30,6 +30,8 @@ def bounded_protocol(limits: ConnectionLimits) -> type[H11Protocol]:
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             self._restart_clock()
+            # One too many: close whoever has been sending for the longest time. Those who wait for our answer stay: they are
+            # not to blame if it takes long.
             open_ones = [one for one in self.connections if not one.transport.is_closing()]
             if len(open_ones) > limits.connections:
                 waiting = [one for one in open_ones if isinstance(one, BoundedProtocol) and not one.is_answering]
@@ -40,6 +42,7 @@ def bounded_protocol(limits: ConnectionLimits) -> type[H11Protocol]:
             super().connection_lost(exc)
 
         def on_response_complete(self) -> None:
+            # The connection may carry a further request, which has the same time.
             self._restart_clock()
             super().on_response_complete()
 

@@ -75,11 +75,11 @@ def _events(call: Call) -> Response:
 
 async def _changes(job: ReportedJob, request: Request) -> AsyncIterator[bytes]:
     yield b": tells when something has changed; ask for the report then\n\n"
-    told: object = None
+    reported: object = None
     for _ in range(round(_STREAM_S / _POLL_S)):
         version = await asyncio.to_thread(job.version)
-        if version != told:
-            told = version
+        if version != reported:
+            reported = version
             yield f"event: changed\ndata: {json.dumps({'epoch': version[0]})}\n\n".encode()
         await asyncio.sleep(_POLL_S)
         if await request.is_disconnected():

@@ -60,15 +60,17 @@ class AllowedHosts:
 
     def admits_origin(self, origin: str, host: str) -> bool:
         """Whether a page of this `Origin` may call: one of this very server, or of a configured name."""
-        scheme, found, place = origin.partition("://")
-        if not found or scheme not in ("http", "https"):
+        scheme, separator, address = origin.partition("://")
+        if not separator or scheme not in ("http", "https"):
             return False
-        return place.lower() == host.lower() or _name(place) in self.configured
+        return address.lower() == host.lower() or _name(address) in self.configured
 
 
 def _name(host: str) -> str | None:
     match = _HOST.fullmatch(host)
-    return None if match is None else plain_host(match["name"].rstrip("."))
+    if match is None:
+        return None
+    return plain_host(match["name"].rstrip("."))
 
 
 def _is_address(name: str, any_address: bool) -> bool:
@@ -85,7 +87,7 @@ class _Refusal:
 
 
 class RequestChecks:
-    """Wraps an application. Refuses what fails a check; hands on the others with their body, which was read by then.
+    """Wraps an application. Refuses requests that fail a check; passes on the others with their body, which it has read.
 
     1. `Host` must name this server. 2. `Origin` and `Sec-Fetch-Site`, if a browser sends them, must not be another site's.
     3. The token must be right. 4. A POST, and anything else that changes something and has a body, must be JSON. 5. The body
@@ -122,11 +124,11 @@ class RequestChecks:
         refusal = self._refusal(scope["method"], scope["path"], headers)
         body = b""
         if refusal is None and _has_body(headers):
-            found = await self._read(receive)
-            if found is None:
+            content = await self._read(receive)
+            if content is None:
                 refusal = self._too_long()
             else:
-                body = found
+                body = content
         if refusal is not None:
             more = {"WWW-Authenticate": "Bearer"} if refusal.status == 401 else {}
             # What is left of the request is not read.
@@ -143,6 +145,7 @@ class RequestChecks:
         )
 
     def _refusal(self, method: str, path: str, headers: Headers) -> _Refusal | None:
+        # 1. Only this stops a page whose name an attacker made point here: to the browser, its requests are of its own site.
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not self._hosts.admits(hosts[0]):
             return _Refusal(
@@ -150,11 +153,13 @@ class RequestChecks:
                 "This server does not answer to the name in the Host header. Call it by its address, or list the name in "
                 "rest.allowed-hosts.",
             )
+        # 2. Programs send neither header. A browser sends them for every page, and a page cannot change them.
         origins, site = headers.getlist("origin"), headers.get("sec-fetch-site", "none")
         if site.lower() not in _OWN_SITE or not all(self._hosts.admits_origin(each, hosts[0]) for each in origins):
             return _Refusal(
                 403, "This request comes from a web page of another site, and those may not call this server."
             )
+        # 3.
         if self._token is not None and not self._is_open(method, path) and not _bears(headers, self._token):
             return _Refusal(
                 401,
@@ -167,12 +172,14 @@ class RequestChecks:
                 "The pages of this server only show the job. Start it with --allow-actions (tg.serve(…, allow_actions=True)) "
                 "to let them change something.",
             )
+        # 4. A form of any page may be sent without a question by the browser, but never as JSON.
         if method not in _HARMLESS and (method == "POST" or _has_body(headers)):
             kind = headers.get("content-type", "").partition(";")[0].strip().lower()
             if kind != "application/json":
                 return _Refusal(
                     415, "Send this request with Content-Type: application/json, also when its body is empty."
                 )
+        # 5. What the client announces; `_read` counts what comes.
         length = headers.get("content-length", "0")
         if not (length.isascii() and length.isdigit()) or len(length) > 18 or int(length) > self._max_body_bytes:
             return self._too_long()
@@ -182,7 +189,7 @@ class RequestChecks:
         return _Refusal(413, f"The body of a request has at most {self._max_body_bytes} bytes.")
 
     async def _read(self, receive: Receive) -> bytes | None:
-        """The whole body; None as soon as it is too long."""
+        """Return the whole body, or None as soon as it is too long."""
         body = bytearray()
         while True:
             message = await receive()
@@ -200,18 +207,18 @@ def _has_body(headers: Headers) -> bool:
 
 
 def _bears(headers: Headers, token: str) -> bool:
-    given = headers.getlist("authorization")
-    return len(given) == 1 and hmac.compare_digest(given[0].encode(), f"Bearer {token}".encode())
+    values = headers.getlist("authorization")
+    return len(values) == 1 and hmac.compare_digest(values[0].encode(), f"Bearer {token}".encode())
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    told = False
+    is_replayed = False
 
     async def again() -> Message:
-        nonlocal told
-        if told:
+        nonlocal is_replayed
+        if is_replayed:
             return await receive()
-        told = True
+        is_replayed = True
         return {"type": "http.request", "body": body, "more_body": False}
 
     return again

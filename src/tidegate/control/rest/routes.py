@@ -36,8 +36,8 @@ def _document(operations: Iterable[Operation]) -> dict[str, Any]:
     described = [each for each in operations if each.answer is not None]
     bodies = [each.body for each in described if each.body is not None]
     types = list(dict.fromkeys([ErrorResponseBody, *(each.answer for each in described), *bodies]))
-    found, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
-    schemas = dict(zip(types, found))
+    references, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    schemas = dict(zip(types, references))
     paths: dict[str, dict[str, Any]] = {}
     for each in described:
         paths.setdefault(each.path, {})[each.method.lower()] = _described(each, schemas)

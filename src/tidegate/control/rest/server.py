@@ -1,4 +1,4 @@
-"""REST in the driver, with Flink's paths, verbs and field names; optional prefix `/v1`. Loopback unless told otherwise.
+"""REST in the driver, with Flink's paths, verbs and field names; optional prefix `/v1`. Listens on loopback by default.
 
 Who may call is decided in `request_checks`, and what callers can hold in `connection_limits`.
 """
@@ -52,7 +52,7 @@ def application(
     max_body_bytes: int = MAX_BODY_BYTES,
     allow_actions: bool = False,
 ) -> Starlette:
-    """The routes over some jobs. With a token, every request must bear it. `hosts` are loopback names unless given.
+    """Return the routes over some jobs. With a token, every request must bear it. `hosts` are loopback names by default.
 
     `allow_actions`: whether a page in a browser may change something, as programs with the token may.
     """
@@ -66,6 +66,7 @@ def application(
             operation = by_method[method]
             try:
                 body = await _body(request) if method in ("POST", "PATCH", "PUT") else {}
+                # In a thread: an operation may read storage, and must not hold up the requests of other clients.
                 result = await asyncio.to_thread(operation.act, Call(jobs, request, body, allow_actions))
             except (NotFound, BadRequest, NotPossible) as error:
                 status = {NotFound: 404, BadRequest: 400, NotPossible: 409}[type(error)]
@@ -89,6 +90,7 @@ def application(
         open_below=PREFIX,
         pages_may_act=allow_actions,
     )
+    # Clients of Flink's REST may put the version of the API before a path.
     return Starlette(routes=[*ui_routes(), *routes, Mount("/v1", routes=routes)], middleware=[checks])
 
 
@@ -116,7 +118,7 @@ def listen(host: str = LOOPBACK, port: int | None = None, words: AddressWords = 
     first, last = (DEFAULT_PORT, _LAST_DEFAULT) if port is None else (port, port)
     for candidate in range(first, last + 1):
         try:
-            found = _bound(host, candidate)
+            listening = _bound(host, candidate)
         except OverflowError:  # of `bind`
             raise PreconditionFailed(
                 f"REST cannot listen on port {candidate}: ports are 1 to 65535. Set {words.port} to one of them, or to 0 for any "
@@ -129,7 +131,7 @@ def listen(host: str = LOOPBACK, port: int | None = None, words: AddressWords = 
         if candidate != first:
             address = host_and_port(plain_host(host), candidate)
             log.warning("port %d is taken, so REST listens on %s; commands need -m %s", first, address, address)
-        return found
+        return listening
     raise AssertionError
 
 
@@ -160,25 +162,25 @@ def _cannot_listen(error: OSError | UnicodeError, host: str, first: int, last: i
 def _bound(host: str, port: int) -> socket.socket:
     host = plain_host(host)
     is_ipv6 = ":" in host
-    made = socket.socket(socket.AF_INET6 if is_ipv6 else socket.AF_INET)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound = socket.socket(socket.AF_INET6 if is_ipv6 else socket.AF_INET)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if is_ipv6:
         # "::" means all addresses, also those of IPv4, whatever the default of the machine is.
-        made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
     try:
-        made.bind((host, port))
+        bound.bind((host, port))
         # From here on a caller is kept waiting, not refused, until the server has started. A port that is bound and not
         # listened on could be bound by others, too.
-        made.listen(128)
+        bound.listen(128)
     except OSError:
-        made.close()
+        bound.close()
         raise
-    return made
+    return bound
 
 
 class RestServer:
-    """Serves jobs until closed. `url` tells where; port 0 takes a free one. `listening`: the socket of `listen`, which then
-    decides host and port.
+    """Serves jobs at `url` until closed. Port 0 takes a free one. `listening`: the socket of `listen`, which then decides host
+    and port.
 
     Every request must bear the token: `token`, else the variable TIDEGATE_TOKEN, else one that is made for this server and
     kept in `token_files`, which only this user can read. `allowed_hosts` are names that the server answers to besides its
@@ -216,16 +218,19 @@ class RestServer:
             ws="none",
             h11_max_incomplete_event_size=limits.head_bytes,
             timeout_graceful_shutdown=5,
-            proxy_headers=False,
+            proxy_headers=False,  # any client could send them, and pretend to be another host
             server_header=False,
             log_level="warning",
             lifespan="off",
         )
-        try:
-            self._kept = None if chosen else TokenFile.write(self.token, host, self.port)
-        except PreconditionFailed:
-            self._socket.close()
-            raise
+        # Before the first request is answered: without the file no command could call the server.
+        self._token_file: TokenFile | None = None
+        if not chosen:
+            try:
+                self._token_file = TokenFile.write(self.token, host, self.port)
+            except PreconditionFailed:
+                self._socket.close()
+                raise
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._serve, name="tidegate-rest", daemon=True)
         self._thread.start()
@@ -237,8 +242,10 @@ class RestServer:
 
     @property
     def token_files(self) -> tuple[Path, ...]:
-        """Where the token is kept; nowhere if it was given."""
-        return () if self._kept is None else self._kept.paths
+        """The files with the token. None if the user chose the token."""
+        if self._token_file is None:
+            return ()
+        return self._token_file.paths
 
     def _serve(self) -> None:
         asyncio.run(self._server.serve(sockets=[self._socket]))
@@ -248,15 +255,15 @@ class RestServer:
         where the savepoint is, although the job is gone by then. Wait no longer than `seconds`."""
         latest = time.monotonic() + seconds
         jobs = [job for job in self._jobs.all() if isinstance(job, JobService)]
-        while any(job.owing for job in jobs) and time.monotonic() < latest:
+        while any(job.has_unreported_results for job in jobs) and time.monotonic() < latest:
             time.sleep(0.05)
 
     def close(self) -> None:
         self._server.should_exit = True
         self._thread.join(10)
         self._socket.close()
-        if self._kept is not None:
-            self._kept.remove()
+        if self._token_file is not None:
+            self._token_file.remove()
 
     def __enter__(self) -> RestServer:
         return self
@@ -304,6 +311,7 @@ def serve(
         show_values: Let the pages show keys and values of state.
         listening: The socket of `listen`, taken before the job was started.
     """
+    # In a notebook a cell is run again and again: the server of the last time must not hold the port.
     for earlier in [each for each in _served if each.address == (host, port)]:
         if earlier.run.has_ended or (port != 0 and earlier.run is run):
             earlier.server.close()
@@ -317,8 +325,8 @@ def serve(
         listening=listening or listen(host, port, _ARGUMENTS),
     )
     _served.append(_Served(run, server, (host, port)))
-    kept = f"; its token is in {server.token_files[0]}" if server.token_files else ""
-    log.info("REST of job %s at %s, its pages at %s%s%s", run.name, server.url, server.url, PREFIX, kept)
+    token_place = f"; its token is in {server.token_files[0]}" if server.token_files else ""
+    log.info("REST of job %s at %s, its pages at %s%s%s", run.name, server.url, server.url, PREFIX, token_place)
     return server
 
 
@@ -331,9 +339,9 @@ async def _body(request: Request) -> Body:
     if not raw.strip():
         return {}
     try:
-        found = json.loads(raw)
+        document = json.loads(raw)
     except (ValueError, RecursionError) as error:
         raise BadRequest(f"The body is not JSON: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise BadRequest("The body must be a JSON object.")
-    return found
+    return document

@@ -37,23 +37,23 @@ async def _home(request: Request) -> Response:
 
 async def _file(request: Request) -> Response:
     name = request.path_params["path"] or "index.html"
-    found = _files().get(name)
-    if found is None:
+    content = _files().get(name)
+    if content is None:
         return PlainTextResponse("There is no such page.", 404, HEADERS)
-    return Response(found, headers=HEADERS, media_type=_TYPES[name.rpartition(".")[2]])
+    return Response(content, headers=HEADERS, media_type=_TYPES[name.rpartition(".")[2]])
 
 
 @cache
 def _files() -> dict[str, bytes]:
     """All files by their path below the folder. A name that is not among them is not looked up anywhere."""
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
 
     def walk(folder: object, prefix: str) -> None:
         for entry in folder.iterdir():  # type: ignore[attr-defined]
             if entry.is_dir():
                 walk(entry, f"{prefix}{entry.name}/")
             elif entry.name.rpartition(".")[2] in _TYPES:
-                found[prefix + entry.name] = entry.read_bytes()
+                contents[prefix + entry.name] = entry.read_bytes()
 
     walk(files("tidegate.control") / "ui", "")
-    return found
+    return contents

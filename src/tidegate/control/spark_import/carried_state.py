@@ -32,7 +32,7 @@ class ImportRefused(ControlError):
 class CarriedState:
     operator: int
     """Spark's number of the operator."""
-    told: str
+    spark_name: str
     """What Spark calls the state, for a reader."""
     uid: Uid
     spec: StateSpec
@@ -49,7 +49,7 @@ class LeftState:
     """State that is not carried over."""
 
     operator: int
-    told: str
+    spark_name: str
     why: str
 
 
@@ -59,24 +59,24 @@ Verdict = CarriedState | LeftState
 class KeyMatch:
     """The key of the job's operator, found in the key of Spark's: by name if all names are there, otherwise by position."""
 
-    def __init__(self, node: Process, found: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, node: Process, columns: Sequence[tuple[str, str]]) -> None:
         """Raises ValueError, with a reason for the user, if the columns do not match."""
-        wanted = [(name, node.input.schema.fields[node.input.schema.index(name)].type) for name in node.input.key]
-        names = [name for name, _ in found]
-        by_name = {name for name, _ in wanted} <= set(names)
-        places = [names.index(name) for name, _ in wanted] if by_name else list(range(len(wanted)))
-        if not by_name and any(name in names and names.index(name) != place for place, (name, _) in enumerate(wanted)):
+        key = [(name, node.input.schema.fields[node.input.schema.index(name)].type) for name in node.input.key]
+        names = [name for name, _ in columns]
+        by_name = {name for name, _ in key} <= set(names)
+        places = [names.index(name) for name, _ in key] if by_name else list(range(len(key)))
+        if not by_name and any(name in names and names.index(name) != place for place, (name, _) in enumerate(key)):
             raise ValueError(
-                f"its key is ({_shown(found)}) in Spark, and key_by of {str(node.uid)!r} has some of these names in other "
+                f"its key is ({_shown(columns)}) in Spark, and key_by of {str(node.uid)!r} has some of these names in other "
                 "places; use the same names, or the same order"
             )
-        if len(found) != len(wanted) or any(found[place][1] != type.ddl() for place, (_, type) in zip(places, wanted)):
-            here = _shown([(name, type.ddl()) for name, type in wanted])
+        if len(columns) != len(key) or any(columns[place][1] != type.ddl() for place, (_, type) in zip(places, key)):
+            here = _shown([(name, type.ddl()) for name, type in key])
             raise ValueError(
-                f"its key is ({_shown(found)}) in Spark, but {str(node.uid)!r} is keyed by ({here}); key_by needs columns of the "
-                "same types"
+                f"its key is ({_shown(columns)}) in Spark, but {str(node.uid)!r} is keyed by ({here}); key_by needs columns of "
+                "the same types"
             )
-        self._picked = [(place, type) for place, (_, type) in zip(places, wanted)]
+        self._picked = [(place, type) for place, (_, type) in zip(places, key)]
 
     def of(self, key: Sequence[Any]) -> Any:
         """Return the key of the job's state for one of Spark's."""

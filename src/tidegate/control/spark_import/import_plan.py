@@ -1,4 +1,4 @@
-"""What an import will do: which source of the job goes on at which position, which state becomes which, and what is left. Pure.
+"""What an import will do: which source of the job continues at which position, which state becomes which, and what is left. Pure.
 
 A Spark query numbers its sources and its stateful operators. If the job has one counterpart for each, they are matched; otherwise
 the user says which belongs to which.
@@ -32,7 +32,7 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class SourceMatch:
-    """A source of the query and the source of the job that goes on from its position."""
+    """A source of the query and the source of the job that continues from its position."""
 
     place: int
     source: Source
@@ -47,7 +47,9 @@ class ImportPlan:
     @property
     def notes(self) -> tuple[str, ...]:
         """What is left, a sentence each."""
-        return tuple(f"{left.told} of operator {left.operator} is not carried over: {left.why}." for left in self.left)
+        return tuple(
+            f"{left.spark_name} of operator {left.operator} is not carried over: {left.why}." for left in self.left
+        )
 
     @property
     def questions(self) -> tuple[str, ...]:
@@ -77,11 +79,11 @@ def plan_import(
     taken = {uid: id for id, uid in operators.items()}
     verdicts: list[Verdict] = []
     for operator in query.operators:
-        found = _node_for(operator, nodes, query.operators, operators, taken)
-        if isinstance(found, str):
-            verdicts.append(LeftState(operator=operator.id, told=f"the state of {operator.name}", why=found))
+        taker = _node_for(operator, nodes, query.operators, operators, taken)
+        if isinstance(taker, str):
+            verdicts.append(LeftState(operator=operator.id, spark_name=f"the state of {operator.name}", why=taker))
         else:
-            verdicts += _decide(operator, found, partial(fields_in, operator.id), query.clock_ms)
+            verdicts += _decide(operator, taker, partial(fields_in, operator.id), query.clock_ms)
     return ImportPlan(
         matches,
         tuple(verdict for verdict in verdicts if isinstance(verdict, CarriedState)),
@@ -148,6 +150,7 @@ def _node_for(
                 f"{operator.name} does in Spark. It has: {_uids(nodes)}."
             )
         return named
+    # Without a word from the user, only a single pair is certain.
     rivals = [other for other in all if _TAKES_OVER.get(other.name) is takes_over and other.id not in said]
     fitting = [node for node in nodes if takes_over(node.function) and str(node.uid) not in taken]
     if not fitting:
@@ -164,10 +167,10 @@ def _matched_sources(
     query: StoppedQuery, sources: Sequence[Source], said: Mapping[int, str]
 ) -> tuple[SourceMatch, ...]:
     _check_numbers(said, range(len(query.sources)), "source")
-    known = {source.uid: source for source in sources}
+    by_uid = {source.uid: source for source in sources}
     if not said and len(query.sources) == len(sources) == 1:
         return (SourceMatch(0, sources[0]),)
-    names = ", ".join(repr(str(uid)) for uid in known)
+    names = ", ".join(repr(str(uid)) for uid in by_uid)
     matches = []
     for place in range(len(query.sources)):
         if place not in said:
@@ -175,9 +178,9 @@ def _matched_sources(
                 f"The query reads {len(query.sources)} sources, the job {len(sources)} ({names}), and a position belongs to one "
                 f"of them. Say which: --source {place}=UID for each from 0 to {len(query.sources) - 1}."
             )
-        if Uid(said[place]) not in known:
+        if Uid(said[place]) not in by_uid:
             raise ImportRefused(f"--source {place}={said[place]}: the job has no source of this uid. It has: {names}.")
-        matches.append(SourceMatch(place, known[Uid(said[place])]))
+        matches.append(SourceMatch(place, by_uid[Uid(said[place])]))
     if len({match.source.uid for match in matches}) < len(matches):
         raise ImportRefused("--source: two sources of the query cannot become one source of the job.")
     return tuple(matches)

@@ -47,6 +47,7 @@ def import_spark_query(
         storage_options: Options of the object store of `to`, such as `region`.
     """
     move = SparkMove(job, checkpoint, sources=sources or {}, operators=operators or {})
+    # Before the work: a script that is watched can still be stopped.
     for warning in move.warnings():
         log.warning("%s", warning)
     options: dict[str, Any] = storage_options
@@ -55,7 +56,7 @@ def import_spark_query(
 
 
 class SparkMove:
-    """A stopped query, and what becomes of it in a job."""
+    """The move of a stopped query into a job: the plan, its warnings, and the savepoint."""
 
     def __init__(
         self, job: Job, checkpoint: str | Path, *, sources: Mapping[int, str], operators: Mapping[int, str]
@@ -74,36 +75,38 @@ class SparkMove:
 
     def warnings(self) -> list[str]:
         """What the user should know before the job starts."""
-        found = [*self.plan.notes, *self.plan.questions]
+        texts = [*self.plan.notes, *self.plan.questions]
         if self.query.unfinished:
-            found.append(
+            texts.append(
                 f"Spark had begun batch {self.query.batch + 1} and not committed it. Its rows will be read again, so "
                 "what it wrote may be doubled. To avoid that, run the query until it is idle, and stop it then."
             )
-        return found
+        return texts
 
     def counts(self) -> list[int]:
         """Return how many entries each state of the plan has."""
-        known: dict[tuple[Any, ...], int] = {}
+        counted: dict[tuple[Any, ...], int] = {}
+        # Timers are two states of the job and one of Spark's: what is read alike is counted once.
         counts = []
         for state in self.plan.states:
             read = (state.operator, *state.options.items())
-            if read not in known:
+            if read not in counted:
                 with self.query.state(self.spark, state.operator, state.options) as frame:
-                    known[read] = frame.count()
-            counts.append(known[read])
+                    counted[read] = frame.count()
+            counts.append(counted[read])
         return counts
 
     def write(
         self,
         to: str | Path,
         allow_left: bool,
-        tell: Callable[[CarriedState, int], None] = lambda _, __: None,
+        report: Callable[[CarriedState, int], None] = lambda _, __: None,
         *,
         same_order: bool = False,
         **options: Any,
     ) -> Copied:
-        """Write the savepoint. `tell` hears how far each state is. `same_order`: the user has answered the plan's questions."""
+        """Write the savepoint. `report` is called with each state and how many of its entries have been read. `same_order`: the
+        user has answered the plan's questions."""
         if self.plan.left and not allow_left:
             raise ImportRefused(
                 " ".join(self.plan.notes) + " Nothing was written. Change the job, or leave this behind with -n "
@@ -115,4 +118,4 @@ class SparkMove:
                 + " Nothing was written. Compare the job with the query. If the order is the same, "
                 "say so with --same-order (same_order=True)."
             )
-        return write_import(self.query, self.job, self.plan, self.spark, open_storage(to, **options), tell)
+        return write_import(self.query, self.job, self.plan, self.spark, open_storage(to, **options), report)

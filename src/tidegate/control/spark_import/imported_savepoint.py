@@ -1,8 +1,8 @@
 """Writes what an import carries over as a savepoint.
 
 1. The notes of the sources are stored in a temporary directory: the savepoint copies them.
-2. Each state is read from Spark's state store, partition by partition, and written as tables. If the query has gone on meanwhile,
-   the import fails.
+2. Each state is read from Spark's state store, partition by partition, and written as tables. If the query has
+   run another batch meanwhile, the import fails.
 3. `_metadata` is written. From here on the savepoint exists. A crash before leaves files without it, which is no savepoint.
 """
 
@@ -31,13 +31,15 @@ from tidegate.savepoint.entries import StateEntry, StateLayout
 from tidegate.savepoint.snapshot import StoredSnapshot
 from tidegate.storage import Storage, open_storage
 
-_TELL_EVERY = 10_000
+_REPORT_EVERY = 10_000
 
-Tell = Callable[[CarriedState, int], None]
+Report = Callable[[CarriedState, int], None]
 """Called with a state and how many of its entries have been read."""
 
 
-def write_import(query: StoppedQuery, job: Job, plan: ImportPlan, spark: Any, target: Storage, tell: Tell) -> Copied:
+def write_import(
+    query: StoppedQuery, job: Job, plan: ImportPlan, spark: Any, target: Storage, report: Report
+) -> Copied:
     """Write the savepoint from which the job continues where the query stopped."""
     nodes = {node.uid: node for node in job.graph().stateful if isinstance(node, Process)}
     additions = [
@@ -45,7 +47,7 @@ def write_import(query: StoppedQuery, job: Job, plan: ImportPlan, spark: Any, ta
             uid=str(state.uid),
             state=state.spec.name,
             key=_key(nodes[state.uid]),
-            contents=_Contents(query, state, spark, tell),
+            contents=_Contents(query, state, spark, report),
             windowed=state.spec.windowed,
             **_described(state),
         )
@@ -69,11 +71,11 @@ def _check_stopped(query: StoppedQuery, spark: Any) -> None:
 class _Contents:
     """The entries of one state, read from Spark when the savepoint is written."""
 
-    def __init__(self, query: StoppedQuery, state: CarriedState, spark: Any, tell: Tell) -> None:
+    def __init__(self, query: StoppedQuery, state: CarriedState, spark: Any, report: Report) -> None:
         self._query = query
         self._state = state
         self._spark = spark
-        self._tell = tell
+        self._report = report
 
     def __call__(self, layout: StateLayout) -> Iterator[StateEntry]:
         state = self._state
@@ -86,9 +88,9 @@ class _Contents:
         count = 0
         for count, entry in enumerate(entries, 1):
             yield entry
-            if count % _TELL_EVERY == 0:
-                self._tell(self._state, count)
-        self._tell(self._state, count)
+            if count % _REPORT_EVERY == 0:
+                self._report(self._state, count)
+        self._report(self._state, count)
 
 
 def _metadata(query: StoppedQuery, job: Job, plan: ImportPlan, notes: Storage) -> CheckpointMetadata:

@@ -37,16 +37,16 @@ _TIMEOUT = "timeoutTimestamp"
 
 def processor_states(operator: int, properties: Mapping[str, Any], node: Process, fields_of: FieldsOf) -> list[Verdict]:
     """Decide about each state variable of the processor, and its timers."""
-    made: StatefulProcessing = node.function
+    processing: StatefulProcessing = node.function
     variables = {each["stateName"]: each for each in properties.get("stateVariables", ())}
     verdicts: list[Verdict] = []
     for name, about in variables.items():
         if name.startswith(_OWN):
             continue
         try:
-            verdicts.append(_carried(operator, node, made.states.get(name), about, fields_of))
+            verdicts.append(_carried(operator, node, processing.states.get(name), about, fields_of))
         except ValueError as error:
-            verdicts.append(LeftState(operator=operator, told=name, why=str(error)))
+            verdicts.append(LeftState(operator=operator, spark_name=name, why=str(error)))
     if any(name.startswith(_OWN) for name in variables):
         verdicts += _timers(operator, str(properties.get("timeMode")), node, fields_of)
     return verdicts
@@ -61,15 +61,17 @@ def _carried(
     if _KINDS.get(kind) is not state.kind:
         raise ValueError(f"it is a {kind} in Spark and {state.spec()} in {str(node.uid)!r}")
     options = {"stateVarName": name}
-    fields, columns = fields_of(options), _COLUMNS[state.kind]
+    fields = fields_of(options)
+    columns = _COLUMNS[state.kind]
     key = KeyMatch(node, fields["key"])
+    # With a time to live, Spark wraps the value in a struct with the time at which it ends.
     ttl = bool(about.get("ttlEnabled"))
     _check_types(fields[f"{columns[-1]}.value" if ttl else columns[-1]], state.schema)
     if state.map_key is not None:
         _check_types(fields[columns[1]], state.map_key)
     return CarriedState(
         operator=operator,
-        told=f"{name} ({kind})",
+        spark_name=f"{name} ({kind})",
         uid=node.uid,
         spec=state.spec(),
         options=options,
@@ -103,13 +105,13 @@ class _VariableEntries:
 
 def group_states(operator: int, node: Process, fields_of: FieldsOf) -> list[Verdict]:
     """Decide about the state and the timeouts of a function of applyInPandasWithState."""
-    made: StatefulProcessing = node.function
-    state, fields = made.states[GROUP_STATE], fields_of({})
+    processing: StatefulProcessing = node.function
+    state, fields = processing.states[GROUP_STATE], fields_of({})
     try:
         key = KeyMatch(node, fields["key"])
         _check_types(fields[f"value.{GROUP_STATE}"], state.schema)
     except ValueError as error:
-        return [LeftState(operator=operator, told=GROUP_STATE, why=str(error))]
+        return [LeftState(operator=operator, spark_name=GROUP_STATE, why=str(error))]
     convert = _named_row(state)
 
     def values(layout: StateLayout, rows: SparkRows) -> Iterator[StateEntry]:
@@ -121,7 +123,7 @@ def group_states(operator: int, node: Process, fields_of: FieldsOf) -> list[Verd
 
     value = CarriedState(
         operator=operator,
-        told=GROUP_STATE,
+        spark_name=GROUP_STATE,
         uid=node.uid,
         spec=state.spec(),
         options={},
@@ -130,9 +132,9 @@ def group_states(operator: int, node: Process, fields_of: FieldsOf) -> list[Verd
     )
     if all(name != _TIMEOUT for name, _ in fields["value"]):
         return [value]
-    if made.time_mode is TimeMode.NONE:
+    if processing.time_mode is TimeMode.NONE:
         why = f"timeoutConf of {str(node.uid)!r} is 'NoTimeout'"
-        return [value, LeftState(operator=operator, told="timeouts", why=why)]
+        return [value, LeftState(operator=operator, spark_name="timeouts", why=why)]
     return [value, *_both_timers(operator, "timeouts", node, key, {}, ("key", "value"), timeouts)]
 
 
@@ -158,30 +160,30 @@ def _named(value: Any, type: DataType) -> Any:
     return value
 
 
-def _check_types(found: Sequence[tuple[str, str]], wanted: Schema) -> None:
-    if list(found) != [(field.name, field.type.ddl()) for field in wanted]:
-        there = ", ".join(f"{name} {type}" for name, type in found)
+def _check_types(columns: Sequence[tuple[str, str]], declared: Schema) -> None:
+    if list(columns) != [(field.name, field.type.ddl()) for field in declared]:
+        there = ", ".join(f"{name} {type}" for name, type in columns)
         raise ValueError(
-            f"its fields are ({there}) in Spark and ({wanted}) in the job; import with the names, types and order of Spark, and "
-            "change them at a later start"
+            f"its fields are ({there}) in Spark and ({declared}) in the job; import with the names, types and order of Spark, "
+            "and change them at a later start"
         )
 
 
 def _timers(operator: int, time_mode: str, node: Process, fields_of: FieldsOf) -> list[Verdict]:
-    made: StatefulProcessing = node.function
-    if made.time_mode != time_mode:
-        why = f"timeMode is {time_mode!r} in Spark and {str(made.time_mode)!r} in {str(node.uid)!r}"
-        return [LeftState(operator=operator, told="timers", why=why)]
+    processing: StatefulProcessing = node.function
+    if processing.time_mode != time_mode:
+        why = f"timeMode is {time_mode!r} in Spark and {str(processing.time_mode)!r} in {str(node.uid)!r}"
+        return [LeftState(operator=operator, spark_name="timers", why=why)]
     try:
         key = KeyMatch(node, fields_of(_TIMERS)["key"])
     except ValueError as error:
-        return [LeftState(operator=operator, told="timers", why=str(error))]
+        return [LeftState(operator=operator, spark_name="timers", why=str(error))]
     return _both_timers(operator, "timers", node, key, _TIMERS, ("key", "expiration_timestamp_ms"), iter)
 
 
 def _both_timers(
     operator: int,
-    told: str,
+    spark_name: str,
     node: Process,
     key: KeyMatch,
     options: Mapping[str, str],
@@ -199,7 +201,13 @@ def _both_timers(
 
     return [
         CarriedState(
-            operator=operator, told=what, uid=node.uid, spec=spec, options=options, columns=columns, entries=entries
+            operator=operator,
+            spark_name=what,
+            uid=node.uid,
+            spec=spec,
+            options=options,
+            columns=columns,
+            entries=entries,
         )
-        for what, spec, entries in ((told, TIMERS, by_time), (f"{told}, by key", TIMERS_OF_KEY, of_key))
+        for what, spec, entries in ((spark_name, TIMERS, by_time), (f"{spark_name}, by key", TIMERS_OF_KEY, of_key))
     ]

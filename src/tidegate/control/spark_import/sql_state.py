@@ -44,27 +44,28 @@ Take = Callable[[Sequence[Any]], Any]
 def aggregate_state(operator: int, node: Process, fields_of: FieldsOf) -> list[Verdict]:
     """Decide about `groupBy(…).agg(…)` without a window."""
     function: RunningAggregate = node.function
-    told = "aggregates of a key"
+    spark_name = "aggregates of a key"
     fields = fields_of({})
     try:
         key = KeyMatch(node, fields["key"])
         parts = _parts(function.aggregates, node, fields["value"])
     except ValueError as error:
-        return [LeftState(operator=operator, told=told, why=str(error))]
+        return [LeftState(operator=operator, spark_name=spark_name, why=str(error))]
 
     def entries(layout: StateLayout, rows: SparkRows) -> Iterator[StateEntry]:
         return (new_entry(layout, key.of(row[0]), tuple([take(row[1]) for take in parts])) for row in rows)
 
-    return [_carried(operator, told, node, node.states[0], entries, _swappable(function.aggregates, node))]
+    return [_carried(operator, spark_name, node, node.states[0], entries, _swappable(function.aggregates, node))]
 
 
 def window_state(operator: int, node: Process, fields_of: FieldsOf) -> list[Verdict]:
     """Decide about `groupBy(window(…), …).agg(…)`: one value for each key and window, and the timer that ends the window."""
     function: WindowOperator = node.function
-    told, uid = "aggregates of windows", str(node.uid)
+    spark_name, uid = "aggregates of windows", str(node.uid)
     fields = fields_of({})
-    found = fields["key"]
-    place = next((at for at, (name, _) in enumerate(found) if name == _WINDOW), None)
+    # Spark stores the window as one column of the key, wherever the query named it.
+    key_columns = fields["key"]
+    place = next((at for at, (name, _) in enumerate(key_columns) if name == _WINDOW), None)
     try:
         aggregates = function.aggregates()
         if place is None or aggregates is None:
@@ -72,10 +73,10 @@ def window_state(operator: int, node: Process, fields_of: FieldsOf) -> list[Verd
                 f"{uid!r} must be event-time windows of a fixed size with built-in aggregates, without a trigger or allowed "
                 "lateness of its own"
             )
-        key = KeyMatch(node, [part for part in found if part[0] != _WINDOW])
+        key = KeyMatch(node, [part for part in key_columns if part[0] != _WINDOW])
         parts = _parts(aggregates, node, fields["value"])
     except ValueError as error:
-        return [LeftState(operator=operator, told=told, why=str(error))]
+        return [LeftState(operator=operator, spark_name=spark_name, why=str(error))]
     at = place
     local = dict(fields[f"key.{_WINDOW}"])["start"] == "timestamp"
 
@@ -93,6 +94,7 @@ def window_state(operator: int, node: Process, fields_of: FieldsOf) -> list[Verd
             of, window = split(row)
             yield new_entry(layout, of, tuple([take(row[1]) for take in parts]), space=window)
 
+    # Spark has no timers for windows: it scans its state for those that the watermark has passed.
     def timers(layout: StateLayout, rows: SparkRows) -> Iterator[StateEntry]:
         for row in rows:
             of, window = split(row)
@@ -101,7 +103,7 @@ def window_state(operator: int, node: Process, fields_of: FieldsOf) -> list[Verd
     return [
         _carried(
             operator,
-            told,
+            spark_name,
             node,
             next(spec for spec in node.states if spec.windowed),
             contents,
@@ -117,25 +119,28 @@ def seen_keys(operator: int, node: Process, fields_of: FieldsOf, clock_ms: int) 
     try:
         key = KeyMatch(node, fields_of({})["key"])
     except ValueError as error:
-        return [LeftState(operator=operator, told="seen keys", why=str(error))]
+        return [LeftState(operator=operator, spark_name="seen keys", why=str(error))]
 
     def entries(layout: StateLayout, rows: SparkRows) -> Iterator[StateEntry]:
         return (new_entry(layout, key.of(row[0]), True) for row in rows)
 
     def timers(layout: StateLayout, rows: SparkRows) -> Iterator[StateEntry]:
+        # Spark does not store when it saw a key, so all of them end one lifetime after the query stopped.
         ends = clock_ms + (function.ttl_ms or 0)
         return (new_entry(layout, key.of(row[0]), ends, TimeDomain.PROCESSING_TIME.name) for row in rows)
 
-    seen = [_carried(operator, "seen keys", node, node.states[0], entries)]
-    return (
-        [*seen] if function.ttl_ms is None else [*seen, _carried(operator, "ends of seen keys", node, TIMERS, timers)]
-    )
+    seen = _carried(operator, "seen keys", node, node.states[0], entries)
+    if function.ttl_ms is None:
+        return [seen]
+    return [seen, _carried(operator, "ends of seen keys", node, TIMERS, timers)]
 
 
-def _carried(operator: int, told: str, node: Process, spec: StateSpec, entries: Any, unsure: str = "") -> CarriedState:
+def _carried(
+    operator: int, spark_name: str, node: Process, spec: StateSpec, entries: Any, unsure: str = ""
+) -> CarriedState:
     return CarriedState(
         operator=operator,
-        told=told,
+        spark_name=spark_name,
         uid=node.uid,
         spec=spec,
         options={},
@@ -155,17 +160,20 @@ def _swappable(aggregates: ColumnAggregates, node: Process) -> str:
         others = alike.setdefault(_buffers(part, node), [])
         if shown not in others:
             others.append(shown)
-    told = [", ".join(each) for each in alike.values() if len(each) > 1]
-    if not told:
+    groups = [", ".join(each) for each in alike.values() if len(each) > 1]
+    if not groups:
         return ""
     return (
         f"Spark stores the aggregates of {str(node.uid)!r} without their columns, so nothing shows whether the query has "
-        f"{'; '.join(told)} in this order, too"
+        f"{'; '.join(groups)} in this order, too"
     )
 
 
 def _column_type(part: PartialAggregate, node: Process) -> DataType | None:
-    return None if part.column is None else node.input.schema.fields[node.input.schema.index(part.column)].type
+    if part.column is None:
+        return None
+    schema = node.input.schema
+    return schema.fields[schema.index(part.column)].type
 
 
 def _buffers(part: PartialAggregate, node: Process) -> tuple[tuple[str, str], ...]:
@@ -183,7 +191,7 @@ def _buffers(part: PartialAggregate, node: Process) -> tuple[tuple[str, str], ..
             raise ValueError(f"Spark's state of {other} has another form than tidegate's")
 
 
-def _parts(aggregates: ColumnAggregates, node: Process, found: Sequence[tuple[str, str]]) -> list[Take]:
+def _parts(aggregates: ColumnAggregates, node: Process, columns: Sequence[tuple[str, str]]) -> list[Take]:
     """Return how each part of the accumulator is made of Spark's buffers. Raises ValueError if these are not its buffers."""
     buffers: list[tuple[str, str]] = []
     takes: list[Take] = []
@@ -199,10 +207,10 @@ def _parts(aggregates: ColumnAggregates, node: Process, found: Sequence[tuple[st
                 takes.append(partial(_mean, at, whole))
             case _:
                 takes.append(partial(_plain, at, part.type.kind == "timestamp"))
-    there = [(name, "decimal" if type.startswith("decimal") else type) for name, type in found]
-    if there != buffers:
+    stored = [(name, "decimal" if type.startswith("decimal") else type) for name, type in columns]
+    if stored != buffers:
         raise ValueError(
-            f"Spark's aggregates are stored as ({_shown(there)}), those of {str(node.uid)!r} would be ({_shown(buffers)}); "
+            f"Spark's aggregates are stored as ({_shown(stored)}), those of {str(node.uid)!r} would be ({_shown(buffers)}); "
             "declare the same aggregates in the same order"
         )
     return takes
@@ -219,9 +227,12 @@ def _decimal_sum(at: int, buffers: Sequence[Any]) -> Any:
 
 
 def _mean(at: int, whole: bool, buffers: Sequence[Any]) -> tuple[Any, int]:
-    """Spark adds up integers as doubles here."""
     total, count = buffers[at], buffers[at + 1]
-    return (None, 0) if count == 0 else (int(_not_overflown(total)) if whole else _not_overflown(total), count)
+    if count == 0:
+        return None, 0
+    total = _not_overflown(total)
+    # For a mean, Spark adds up integers as doubles.
+    return int(total) if whole else total, count
 
 
 def _not_overflown(total: Any) -> Any:
@@ -239,5 +250,5 @@ def _plain(at: int, local: bool, buffers: Sequence[Any]) -> Any:
 
 
 def _ms(moment: datetime, local: bool) -> int:
-    """Spark's rows have times without a zone. `local`: they are instants in local time; otherwise, times of no zone."""
+    """Return a time of Spark's rows, which have no zone, in milliseconds. `local`: it is an instant in local time."""
     return round((moment.astimezone(UTC) if local else moment.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -74,7 +74,7 @@ class PendingUploads:
             kept=self._kept,
             latest=self._stored,
             early=early,
-            announced=self.announcements.unsettled,
+            announced=self.announcements.unresolved,
             changelog=ChangelogPlan(self.materialized, self._truncated),
         )
         planned = plan_checkpoint_work(

@@ -362,11 +362,11 @@ def test_the_server_knows_which_clients_await_a_result(run: Pretended) -> None:
     """A job ends before whoever stopped it has heard of its savepoint."""
     service = JobService(run)  # type: ignore[arg-type]
     client = asking(application(service))
-    assert not service.owing
+    assert not service.has_unreported_results
     trigger = client.post(f"/jobs/{ID}/savepoints", json={"target-directory": "/s"}).json()["request-id"]
-    assert service.owing
+    assert service.has_unreported_results
     client.get(f"/jobs/{ID}/savepoints/{trigger}")
-    assert not service.owing
+    assert not service.has_unreported_results
 
 
 def test_a_checkpoint_under_way_is_in_the_history(run: Pretended, client: TestClient) -> None:
