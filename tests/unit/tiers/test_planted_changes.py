@@ -58,7 +58,7 @@ PLANTED = {
     "tests/unit/connectors/kafka/formats/test_types.py::test_a_column_that_would_lose_something_is_refused": Replacement(
         "src/tidegate/connectors/kafka/formats/column_match.py", "digits - scale <= most - places", "digits <= most"
     ),
-    "tests/unit/control/rest/test_server.py::test_a_wrong_field_is_refused_by_its_name": Replacement(
+    "tests/unit/control/rest/test_server.py::test_the_error_names_the_wrong_field": Replacement(
         "src/tidegate/control/messages/requests.py", "if body.get(name) is None:", "if name not in body:"
     ),
     "tests/unit/control/capacity/test_model.py::test_key_groups_have_flinks_bounds": Replacement(

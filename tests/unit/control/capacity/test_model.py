@@ -21,13 +21,13 @@ def plan(work: Workload = SMALL, constants: dict[str, float] | None = None, **ch
     return capacity(replace(work, **changes), Constants(constants))
 
 
-def test_cores_are_the_time_of_rows_over_the_part_of_a_core_that_is_used() -> None:
+def test_cores_are_row_time_divided_by_utilization() -> None:
     found = plan(SMALL, {**PLAIN, "row_function_cpu": 10}, rows_per_s=1e6)
     assert found.cores == pytest.approx(1e6 * 10e-6 / 0.5)
     assert (found.executors, found.parallelism) == (6, 24), "a little more than 20 cores, four in an executor"
 
 
-def test_keys_cost_once_in_an_epoch() -> None:
+def test_each_key_costs_once_per_epoch() -> None:
     found = plan(SMALL, {**PLAIN, "row_function_cpu": 1e-9, "key_cpu": 10}, changed_keys_per_s=1e5, epoch_s=10)
     assert found.cores == pytest.approx(1e5 * 10e-6 / 0.5, rel=1e-3)
 
@@ -103,34 +103,32 @@ def test_small_changes_are_in_the_metadata() -> None:
     assert plan(changed_keys_per_s=0.01, epoch_s=1).requests.writes == 2
 
 
-def test_no_cost_for_a_directory() -> None:
+def test_a_directory_has_no_request_cost() -> None:
     found = plan(priced=False)
     assert (found.request_cost_per_month, found.storage_cost_per_month) == (0, 0)
 
 
-def test_the_driver_at_the_size_that_was_measured() -> None:
+def test_the_driver_needs_what_was_measured_at_the_measured_size() -> None:
     found = plan(parallelism=10_000)
     assert found.driver_cpu_s == pytest.approx(0.81)
     assert found.metadata_bytes == pytest.approx(3.6e6)
     assert found.driver_memory == pytest.approx(4e9 + 251e6, rel=0.01)
 
 
-def test_a_line_that_is_too_slow_cannot_work_and_the_advice_helps() -> None:
+def test_a_slow_line_is_reported_as_impossible_and_the_advice_helps() -> None:
     heavy = replace(SMALL, keys=1e9, changed_keys_per_s=1e6, uplink_bytes_per_s=1e6)
     assert any("its line carries 1" in text for text in capacity(heavy).impossible)
     assert capacity(replace(heavy, uplink_bytes_per_s=1e10)).impossible == ()
 
 
-def test_restore_is_the_state_of_an_executor_over_its_line() -> None:
+def test_restore_time_is_the_state_of_an_executor_divided_by_its_bandwidth() -> None:
     found = plan(keys=1e8, state_bytes_per_key=100, parallelism=8, uplink_bytes_per_s=1e8)
     assert found.restore_host_s == pytest.approx(10 + 5e9 / 1e8)
     assert found.restore_all_s == pytest.approx(25.2 + 5e9 / 1e8)
 
 
 @pytest.mark.parametrize(("epoch_s", "interval_s", "p50", "p99"), [(0.93, 10, 6.08, 11.0), (1.09, 1, 2.16, 4.01)])
-def test_the_model_is_near_the_latency_that_was_measured(
-    epoch_s: float, interval_s: float, p50: float, p99: float
-) -> None:
+def test_the_model_is_close_to_the_measured_latency(epoch_s: float, interval_s: float, p50: float, p99: float) -> None:
     """Epochs that follow each other take as long as they collect: the model's share of 0.6 is replaced."""
     work = Workload(rows_per_s=1_000, keys=1_000, state_bytes_per_key=20, epoch_s=epoch_s, interval_s=interval_s)
     found = capacity(replace(work, cores_per_executor=2, parallelism=4), Constants({"utilization": 0.99}))
@@ -191,7 +189,7 @@ def test_constants_come_from_a_file_and_from_the_command_line_which_wins() -> No
 @pytest.mark.parametrize(
     ("texts", "toml"), [(["key_cpu"], None), (["key_cpu=fast"], None), ([], "key_cpu ="), ([], "key_cpu = [1]")]
 )
-def test_what_is_no_constant_is_refused(texts: list[str], toml: str | None) -> None:
+def test_an_argument_that_is_no_constant_is_refused(texts: list[str], toml: str | None) -> None:
     with pytest.raises(BadConstant, match="name=number"):
         read_constants(texts, toml)
 

@@ -44,7 +44,7 @@ def said(result: Result) -> str:
     return f"{result.output}{result.exception}"
 
 
-def test_a_job_is_built_when_everything_else_is_right(tmp_path: Path) -> None:
+def test_the_job_is_built_after_all_other_checks(tmp_path: Path) -> None:
     assert BUILT in said(run(tmp_path, "-Drest.port=0"))
 
 
@@ -66,7 +66,7 @@ def test_a_chosen_port_that_is_taken_is_refused_by_name(tmp_path: Path, taken: i
         (("rest.bind-address=a..b", "rest.port=0"), "'a..b': there is no such host. Set rest.bind-address"),
     ],
 )
-def test_an_address_that_no_server_can_have_is_refused(tmp_path: Path, address: tuple[str, ...], message: str) -> None:
+def test_an_impossible_address_is_refused(tmp_path: Path, address: tuple[str, ...], message: str) -> None:
     result = run(tmp_path, *[f"-D{each}" for each in address])
     assert message in said(result)
     assert isinstance(result.exception, SystemExit)
@@ -80,7 +80,7 @@ def test_an_address_that_no_server_can_have_is_refused(tmp_path: Path, address: 
         (errno.ENOBUFS, "no buffer space"),
     ],
 )
-def test_a_port_that_a_user_may_not_take_is_refused(number: int, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_privileged_port_is_refused(number: int, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(host: str, port: int) -> None:
         raise OSError(number, "no buffer space")
 
@@ -89,7 +89,7 @@ def test_a_port_that_a_user_may_not_take_is_refused(number: int, message: str, m
         listen(port=80)
 
 
-def test_a_range_of_default_ports_that_are_all_taken_is_named(taken: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_names_the_range_if_all_default_ports_are_taken(taken: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rest, "DEFAULT_PORT", taken)
     monkeypatch.setattr(rest, "_LAST_DEFAULT", taken + 1)
 
@@ -236,7 +236,7 @@ def test_a_file_that_cannot_be_imported_is_refused_before_spark(tmp_path: Path) 
     assert "there_is_no_such_module" in said(result)
 
 
-def test_a_misspelt_name_of_a_module_comes_with_the_nearest(tmp_path: Path) -> None:
+def test_a_misspelt_attribute_of_a_module_suggests_the_nearest(tmp_path: Path) -> None:
     """As Python says it when it prints the error itself."""
     job = tmp_path / "job.py"
     job.write_text("import tidegate as tg\n\n\nclass Totals(tg.KeyedProcesFunction):\n    pass\n")
@@ -244,7 +244,7 @@ def test_a_misspelt_name_of_a_module_comes_with_the_nearest(tmp_path: Path) -> N
     assert "has no attribute 'KeyedProcesFunction'. Did you mean 'KeyedProcessFunction'?" in said(result)
 
 
-def test_settings_of_spark_are_said_to_belong_elsewhere(tmp_path: Path) -> None:
+def test_settings_of_spark_are_refused_with_the_place_they_belong_to(tmp_path: Path) -> None:
     job = tmp_path / "job.py"
     job.write_text("def build(spark):\n    raise AssertionError\n")
     result = CliRunner().invoke(main, ["run", str(job), "-Drest.port=0", "-Dspark.executor.memory=2g"])

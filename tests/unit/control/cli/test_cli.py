@@ -73,7 +73,7 @@ def test_list_shows_what_the_log_retains(history: History, tmp_path: Path, where
     assert "Checkpointed data" in text
 
 
-def test_list_shows_the_requests_that_a_record_of_a_run_knows(history: History, tmp_path: Path) -> None:
+def test_list_shows_the_storage_requests_of_recorded_runs(history: History, tmp_path: Path) -> None:
     statistics, two = CheckpointStatsTracker(prices=LIST_PRICES), coordinator()
     two.statistics = statistics
     complete(two, 1_000)
@@ -102,7 +102,7 @@ def test_a_job_and_a_directory_may_have_any_name(tmp_path: Path) -> None:
     assert run("state", "get", home / "sp", "totals", "total", "u3").output == "1.5\n"
 
 
-def test_show_tells_states_tasks_and_positions(chk: Path) -> None:
+def test_show_prints_states_tasks_and_positions(chk: Path) -> None:
     document = told("checkpoints", "show", chk)
     assert document["id"] == 2
     assert document["positions"] == {"clicks": ['{"0":15}']}
@@ -110,7 +110,7 @@ def test_show_tells_states_tasks_and_positions(chk: Path) -> None:
     assert "Full checkpoint data size" in run("checkpoints", "show", chk).output
 
 
-def test_verify_says_no_by_its_exit_code(history: History, chk: Path) -> None:
+def test_verify_of_a_damaged_checkpoint_exits_with_1(history: History, chk: Path) -> None:
     assert told("checkpoints", "verify", chk.parent)["whole"]
     next((chk.parent / "shared").rglob("chk-2-*")).unlink()
     document = told("checkpoints", "verify", chk.parent, "--quick", code=1)
@@ -136,7 +136,7 @@ def test_diff_finds_the_files_of_a_checkpoint_in_its_native_savepoint(chk: Path,
     assert found["shared_bytes"] == told("checkpoints", "show", chk)["state_size"]
 
 
-def test_diff_does_not_take_one_name_for_one_content(tmp_path: Path) -> None:
+def test_diff_distinguishes_files_of_one_name_with_different_content(tmp_path: Path) -> None:
     """Canonical savepoints of different states name their files alike."""
     for number in (1, 2):
         other = Operator("totals", ("string",), (value("total", float),), {"total": {"u1": float(number)}})
@@ -163,7 +163,7 @@ def sum_two_windows(held: Held) -> None:
         held.keyed.value_state("sums").update(total)
 
 
-def test_state_get_of_a_windowed_state_names_the_windows_of_the_key(tmp_path: Path) -> None:
+def test_state_get_without_a_window_lists_the_windows_of_the_key(tmp_path: Path) -> None:
     made = History(tmp_path)
     path = made.checkpoint(1, Operator("windows", ("string",), (SUMS,), {}, also=sum_two_windows))
     asked = run("state", "get", path, "windows", "sums", "u1")
@@ -227,7 +227,7 @@ def test_a_savepoint_is_copied_shown_and_disposed_of(chk: Path, tmp_path: Path, 
 
 
 @pytest.mark.feature("I28")
-def test_a_savepoint_can_be_changed_on_the_way(chk: Path, tmp_path: Path) -> None:
+def test_a_copy_can_rename_drop_and_redistribute_state(chk: Path, tmp_path: Path) -> None:
     changes = ["--max-parallelism", "16", "--rename", "totals=sums", "--drop", "totals/seen"]
     assert run("savepoint", "copy", chk, tmp_path / "sp", *changes).exit_code == 0
     document = told("savepoint", "show", tmp_path / "sp")
@@ -236,7 +236,7 @@ def test_a_savepoint_can_be_changed_on_the_way(chk: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.feature("I21", "N23")
-def test_flinks_way_to_dispose(chk: Path, tmp_path: Path) -> None:
+def test_flinks_dispose_flag_disposes_of_a_savepoint(chk: Path, tmp_path: Path) -> None:
     run("savepoint", "copy", chk, tmp_path / "sp")
     assert run("savepoint", "-d", tmp_path / "sp").output.endswith("disposed.\n")
     assert run("savepoint", "-d", chk).exit_code == 3
@@ -283,7 +283,7 @@ RECENT = "recent = tg.ListState(__import__('decimal').Decimal)"
         ("float", f"{RECENT[:-1]}, renamed_from='last')", "totals", [], 0, {"as is"}),
     ],
 )
-def test_compat_says_whether_the_job_will_start(
+def test_compat_reports_a_verdict_for_each_state(
     chk: Path, tmp_path: Path, total: str, more: str, uid: str, flags: list[str], code: int, verdicts: set[str]
 ) -> None:
     (tmp_path / "job.py").write_text(JOB.format(total=total, more=more, uid=uid))
@@ -319,12 +319,12 @@ def test_commands_find_the_checkpoints_of_a_job_file_as_run_does(job_file: Path,
 
 
 @pytest.mark.parametrize("job_file", ["the file for all jobs"], indirect=True)
-def test_without_a_directory_that_of_the_file_for_all_jobs_is_used(job_file: Path) -> None:
+def test_without_an_argument_the_configured_directory_is_used(job_file: Path) -> None:
     assert {each["job"] for each in told("checkpoints", "list")["checkpoints"]} == {"orders", "other"}
     assert len(told("checkpoints", "verify", "--quick")["checked"]) == 3
 
 
-def test_a_directory_that_nobody_has_configured_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_asks_for_the_directory_if_none_is_configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TIDEGATE_CONF_DIR", raising=False)
     path = tmp_path / "job.py"
     path.write_text(JOB.format(total="float", more=LAST, uid="totals"))
@@ -340,7 +340,7 @@ def test_a_directory_that_nobody_has_configured_is_asked_for(tmp_path: Path, mon
 
 @pytest.mark.feature("I31", "I37")
 @pytest.mark.parametrize("said", ["by an option in the file", "by the operator"])
-def test_compat_reads_what_the_job_file_says_about_its_start(chk: Path, tmp_path: Path, said: str) -> None:
+def test_compat_reads_the_recovery_options_of_the_job_file(chk: Path, tmp_path: Path, said: str) -> None:
     text = JOB.format(total="float", more=LAST, uid="sums")
     if said == "by the operator":
         text = text.replace('process("sums"', 'process(tg.Uid("sums", renamed_from="totals")')
@@ -375,7 +375,7 @@ def test_a_savepoint_is_converted_to_the_types_of_a_job(tmp_path: Path) -> None:
     assert "was int and is str" in refused["error"]["message"]
 
 
-def test_compat_tells_a_person_what_to_do(chk: Path, tmp_path: Path) -> None:
+def test_compat_prints_advice(chk: Path, tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text(JOB.format(total="int", more=LAST, uid="totals"))
     text = run("compat", tmp_path / "job.py", "--from", chk).output
     assert "was float and is int" in text
@@ -387,7 +387,7 @@ def test_a_file_without_a_job_is_an_error(chk: Path, tmp_path: Path) -> None:
     assert told("compat", tmp_path / "job.py", "--from", chk, code=3)["error"]["code"] == "NO_JOB"
 
 
-def test_errors_are_messages_and_usage_is_usage(tmp_path: Path) -> None:
+def test_errors_exit_with_3_and_wrong_usage_with_2(tmp_path: Path) -> None:
     missing = run("checkpoints", "show", tmp_path / "chk-9")
     assert missing.exit_code == 3
     assert "SNAPSHOT_NOT_FOUND" in missing.stderr
@@ -422,7 +422,7 @@ def test_the_path_of_a_snapshot_is_relative_to_the_current_directory(tmp_path, m
     assert snapshot_path("s3://bucket/savepoint-1") == "s3://bucket/savepoint-1"
 
 
-def test_a_job_that_is_broken_does_not_hide_the_others(history: History, tmp_path: Path) -> None:
+def test_a_broken_job_does_not_hide_the_others_in_a_list(history: History, tmp_path: Path) -> None:
     history.storage.put(JobLayout("broken").log(1), b"not a log")
     found = told("checkpoints", "list", tmp_path / "ckpt", code=1)
     assert [(c["job"], c["id"]) for c in found["checkpoints"]] == [("orders", 1), ("orders", 2)]
@@ -430,7 +430,7 @@ def test_a_job_that_is_broken_does_not_hide_the_others(history: History, tmp_pat
     assert "broken" in run("checkpoints", "list", tmp_path / "ckpt").output
 
 
-def test_a_checkpoint_that_is_broken_does_not_hide_the_others(history: History, tmp_path: Path) -> None:
+def test_a_broken_checkpoint_does_not_hide_the_others_in_a_list(history: History, tmp_path: Path) -> None:
     (tmp_path / "ckpt" / "orders" / "chk-1" / "_metadata").write_bytes(b"nothing")
     found = told("checkpoints", "list", tmp_path / "ckpt", code=1)
     assert [c["id"] for c in found["checkpoints"]] == [2]
@@ -476,7 +476,7 @@ def name_elsewhere(history: History, metadata: str) -> None:
         ("ann", "ann"),
     ],
 )
-def test_a_cell_of_an_export_is_no_formula(tmp_path: Path, key: str, cell: str) -> None:
+def test_exported_cells_are_never_formulas(tmp_path: Path, key: str, cell: str) -> None:
     operator = Operator("totals", ("string",), (value("total", str),), {"total": {key: "=HYPERLINK(1)"}})
     History(tmp_path).checkpoint(1, operator)
     target = tmp_path / "out.csv"
@@ -499,12 +499,12 @@ def test_a_number_in_an_export_stays_a_number(tmp_path: Path, number: float) -> 
     assert float(row["value"]) == number
 
 
-def test_a_mistyped_command_is_told_a_similar_one() -> None:
+def test_an_unknown_command_suggests_a_similar_one() -> None:
     assert "Did you mean 'stop'?" in run("stpo").output
     assert "Did you mean" not in run("xyzzy").output
 
 
-def test_nobody_who_mistypes_an_option_is_told_to_give_up_the_history(tmp_path: Path) -> None:
+def test_a_mistyped_option_never_suggests_giving_up_the_history(tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text("")
     told = run("run", tmp_path / "job.py", "--rest", "8081").output
     assert "-Drest.port=8081" in told

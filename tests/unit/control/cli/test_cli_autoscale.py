@@ -33,18 +33,20 @@ def test_a_running_job_says_what_it_would_do_and_why(server: RestServer, run: Pr
     )
 
 
-def test_before_the_first_epoch_there_is_no_decision(server: RestServer, run: Pretended) -> None:
+def test_the_autoscaler_has_no_decision_before_the_first_epoch(server: RestServer, run: Pretended) -> None:
     run.autoscaler = Run().scaler
     assert "No decision yet" in autoscale("explain", "orders", "-m", server.url).output
 
 
-def test_a_job_without_an_autoscaler_says_how_to_switch_it_on(server: RestServer) -> None:
+def test_the_error_without_an_autoscaler_says_how_to_enable_it(server: RestServer) -> None:
     told = autoscale("explain", "orders", "-m", server.url)
     assert told.exit_code == 3
     assert "-Djob.autoscaler.enabled=true" in told.output
 
 
-def test_what_it_has_seen_can_be_recorded_and_replayed(server: RestServer, run: Pretended, tmp_path: Path) -> None:
+def test_samples_of_a_running_job_can_be_recorded_and_replayed(
+    server: RestServer, run: Pretended, tmp_path: Path
+) -> None:
     run.autoscaler = Run().epochs(12, 12_000, 11_000)
     file = tmp_path / "trace.json"
     done = autoscale("record", "orders", str(file), "-m", server.url)
@@ -75,7 +77,7 @@ def test_a_replay_shows_when_the_decision_changed(tmp_path: Path) -> None:
     assert json.loads(other.output)["decisions"][-1]["decision"]["kind"] == "DELAYED"
 
 
-def test_an_empty_trace_is_nothing_to_decide_on(tmp_path: Path) -> None:
+def test_an_empty_trace_has_no_decisions(tmp_path: Path) -> None:
     file = tmp_path / "trace.json"
     file.write_bytes(recorded(0, **steady(1_000), parallelism=20).to_bytes())
     assert "nothing to decide" in autoscale("explain", "--trace", str(file)).output

@@ -49,7 +49,7 @@ def test_targets_token_and_intervals_are_those_given(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("given", ["soon", "100 ms", "1500 ms", "0 s"])
-def test_an_interval_that_prometheus_cannot_have_is_refused(tmp_path: Path, given: str) -> None:
+def test_an_interval_that_is_no_whole_number_of_seconds_is_refused(tmp_path: Path, given: str) -> None:
     done = dashboards(tmp_path, "--stall", given)
     assert done.exit_code == 3
     assert "BAD_OPTION" in done.output

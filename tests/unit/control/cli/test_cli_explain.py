@@ -32,7 +32,7 @@ def explain(*codes: str) -> Result:
 
 
 @pytest.mark.parametrize("written", ["DUPLICATE_UID", "duplicate_uid", "duplicate-uid", "DUPLICATE_UID:"])
-def test_a_code_is_found_however_it_is_written(written: str) -> None:
+def test_a_code_is_found_in_any_spelling(written: str) -> None:
     result = explain(written)
     assert result.exit_code == 0
     assert result.output.startswith("DUPLICATE_UID (DuplicateUid, a GraphError; ")
@@ -58,7 +58,7 @@ def test_without_a_code_all_are_listed_by_family() -> None:
     assert found.index("ConfigurationError: ") < found.index("  OPTION ") < found.index("GraphError: ")
 
 
-def test_programs_get_the_text_in_parts() -> None:
+def test_json_has_the_parts_of_an_explanation() -> None:
     document = json.loads(explain("no_job", "nonsense", "-o", "json").output)
     (error,) = document["errors"]
     assert (error["code"], error["family"], error["retryable"]) == ("NO_JOB", "ControlError", False)
@@ -66,7 +66,7 @@ def test_programs_get_the_text_in_parts() -> None:
     assert document["unknown"] == ["NONSENSE"]
 
 
-def test_it_needs_neither_spark_nor_arrow() -> None:
+def test_explain_imports_neither_spark_nor_arrow() -> None:
     done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=True)
     assert done.stdout.endswith("[]\n")
 
@@ -79,7 +79,7 @@ def test_a_traceback_ends_with_the_command_that_explains_it() -> None:
 @pytest.mark.parametrize(
     "error", [TidegateError("lost"), ObjectMissing.of("memory://", "chk-1"), UserCodeError("count", "a KeyError")]
 )
-def test_the_message_has_no_such_line_and_a_travelled_error_has_it_once(error: TidegateError) -> None:
+def test_a_message_has_no_help_line_and_a_pickled_error_has_it_once(error: TidegateError) -> None:
     assert "Help" not in str(error)
     assert error.__notes__ == [f"Help: tidegate explain {error.code}"]
     if not isinstance(error, UserCodeError):  # Tasks send those as text.

@@ -33,7 +33,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path / "page-views"
 
 
-def test_the_files_are_listed_and_nothing_is_left_to_fill_in(project: Path) -> None:
+def test_all_files_are_listed_and_no_placeholder_is_left(project: Path) -> None:
     found = {str(path.relative_to(project)) for path in project.rglob("*") if path.is_file()}
     assert found == {
         ".gitignore",
@@ -88,7 +88,7 @@ def test_requirements_name_the_installed_version(project: Path) -> None:
     assert f"tidegate=={version('tidegate')}" in (project / "requirements.txt").read_text().splitlines()
 
 
-def test_a_folder_that_holds_something_is_left_alone(project: Path) -> None:
+def test_a_folder_that_is_not_empty_is_refused_and_unchanged(project: Path) -> None:
     (project / "job.py").write_text("mine")
     done = init(project)
     assert done.exit_code == 3
@@ -110,13 +110,13 @@ def test_the_next_command_is_quoted_for_a_shell(tmp_path: Path) -> None:
     assert f"\n  cd '{tmp_path}/my jobs/views'\n" in done.output
 
 
-def test_a_name_that_looks_like_a_word_of_the_templates_stays_as_it_is(tmp_path: Path) -> None:
+def test_a_name_that_looks_like_a_placeholder_is_kept(tmp_path: Path) -> None:
     assert init(tmp_path / "x__VERSION__").exit_code == 0
     assert 'tg.Job("x__VERSION__", ' in (tmp_path / "x__VERSION__" / "job.py").read_text()
 
 
 @pytest.mark.parametrize("name", ["2nd", "with space", "ünïcode", "a/b/.hidden", "x" * 64])
-def test_a_name_that_suits_no_job_is_refused_before_anything_is_written(tmp_path: Path, name: str) -> None:
+def test_an_invalid_name_is_refused_before_anything_is_written(tmp_path: Path, name: str) -> None:
     done = init(tmp_path / name)
     assert done.exit_code == 3
     assert done.output.startswith("BAD_OPTION: ")

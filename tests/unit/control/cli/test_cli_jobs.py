@@ -32,7 +32,7 @@ def test_list_is_flinks_line(server: RestServer) -> None:
 
 
 @pytest.mark.feature("D32")
-def test_a_command_finds_the_server_by_the_file_for_all_jobs(
+def test_a_command_finds_the_server_by_the_configuration_for_all_jobs(
     server: RestServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TIDEGATE_CONF_DIR", str(tmp_path))
@@ -82,12 +82,12 @@ def test_savepoints_have_flinks_types_and_a_stop_may_drain(server: RestServer, r
     assert run.asked[-2:] == [("savepoint", "/s", "CANONICAL"), ("stop", "/s", False, "CANONICAL")]
 
 
-def test_a_job_is_called_by_its_name(server: RestServer, run: Pretended) -> None:
+def test_a_job_is_found_by_its_name(server: RestServer, run: Pretended) -> None:
     assert call("cancel", "orders", "-m", server.url).output == "Cancelled job orders.\n"
     assert "Path: /s/savepoint-1" in call("savepoint", "orders", "/s", "-m", server.url).output
 
 
-def test_nobody_there_and_nobody_of_that_name(server: RestServer) -> None:
+def test_errors_distinguish_no_server_from_no_such_job(server: RestServer) -> None:
     absent = call("list", "-m", "127.0.0.1:1")
     assert (absent.exit_code, "UNREACHABLE" in absent.output) == (3, True)
     assert absent.output.endswith("\nHelp: tidegate explain UNREACHABLE\n")
@@ -178,7 +178,7 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Started:
 
 
 @pytest.mark.feature("E15", "I15", "I16", "I20", "I31", "I37", "N23")
-def test_run_says_by_flags_what_options_say(started: Started, tmp_path: Path) -> None:
+def test_flags_of_run_set_the_options_they_stand_for(started: Started, tmp_path: Path) -> None:
     flags = [
         "-s",
         "/sp",
@@ -215,7 +215,7 @@ def test_run_says_by_flags_what_options_say(started: Started, tmp_path: Path) ->
         (["--accept-foreign-output", "--accept-moved-directory"], (True, True)),
     ],
 )
-def test_run_accepts_by_flags_what_a_restore_has_changed(
+def test_flags_of_run_accept_the_effects_of_a_restore(
     started: Started, tmp_path: Path, flags: list[str], accepted: tuple[bool, bool]
 ) -> None:
     result = call("run", str(tmp_path / "job.py"), *flags, "-D", "rest.port=0")

@@ -17,7 +17,7 @@ def plan(*options: str) -> Result:
     return CliRunner().invoke(main, ["plan", *options])
 
 
-def test_it_tells_size_checkpoints_and_recovery() -> None:
+def test_plan_prints_size_checkpoints_and_recovery() -> None:
     done = plan(*GIVEN)
     assert done.exit_code == 0, done.output
     for part in ("Executors", "Uploaded by a checkpoint", "a month", "Exactly-once output"):
@@ -36,7 +36,7 @@ def test_json_has_inputs_results_and_constants(tmp_path: Path) -> None:
     assert (told["constants"]["key_cpu"], told["constants"]["task_cpu"]) == (9, 0.2)
 
 
-def test_what_cannot_work_is_said_and_ends_with_1() -> None:
+def test_an_impossible_workload_exits_with_1_and_says_why() -> None:
     done = plan(*GIVEN, "--uplink", "1 kb", "--keys", "1e9")
     assert done.exit_code == 1
     assert "This cannot work" in done.output

@@ -96,7 +96,7 @@ def shown(report: dict[str, Any], **more: Any) -> str:
     return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
 
 
-def test_a_frame_answers_what_someone_on_call_asks() -> None:
+def test_a_frame_shows_what_someone_on_call_needs() -> None:
     text = shown(REPORT)
     for part in (
         "orders  RUNNING  up 2 h 5 min  restarts 2",
@@ -127,7 +127,7 @@ def test_a_host_is_shown_by_its_name() -> None:
     assert "6f1c@boot" not in text
 
 
-def test_a_frame_shows_the_answers_of_the_server_with_their_ages() -> None:
+def test_a_frame_shows_the_verdicts_of_the_server_with_their_ages() -> None:
     answers = [
         {"question": "Healthy?", "tone": "ok", "answer": "Healthy", "detail": "started", "at_ms": NOW - 3_600_000},
         {"question": "Keeping up?", "tone": "bad", "answer": "Held by db", "detail": "0 rows/s"},
@@ -256,12 +256,12 @@ def test_without_a_terminal_it_prints_one_frame(server: HTTPServer) -> None:
     assert "orders  RUNNING" in done.output
 
 
-def test_programs_get_the_report_itself(server: HTTPServer) -> None:
+def test_json_output_is_the_report(server: HTTPServer) -> None:
     done = CliRunner().invoke(main, ["top", "orders", "-o", "json", "-m", address(server)])
     assert json.loads(done.output) == REPORT
 
 
-def test_a_job_that_is_not_there_is_an_error(server: HTTPServer) -> None:
+def test_an_unknown_job_is_an_error(server: HTTPServer) -> None:
     done = CliRunner().invoke(main, ["top", "nobody", "-m", address(server)])
     assert done.exit_code == 3
     assert "Job not found." in done.output

@@ -71,7 +71,7 @@ def test_a_command_ends_with_its_error(code: str, tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("code", [code for code, text in TEXTS.items() if text.test])
-def test_a_test_that_a_text_names_exists_and_is_about_the_error(code: str) -> None:
+def test_the_test_that_a_text_names_exists_and_is_about_its_error(code: str) -> None:
     file, _, name = TEXTS[code].test.partition("::")
     source = (ROOT / file).read_text()
     assert re.search(rf"^(?:async )?def {name}\(", source, re.MULTILINE)
@@ -87,7 +87,7 @@ def test_codes_that_a_text_mentions_exist(text: ErrorText) -> None:
     )
 
 
-def test_the_pages_are_in_step() -> None:
+def test_the_pages_are_up_to_date() -> None:
     """If this fails: python -m tests.pages.errors docs/reference"""
     folder = ROOT / "docs" / "reference"
     made = pages()

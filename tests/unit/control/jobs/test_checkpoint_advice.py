@@ -51,7 +51,7 @@ def checkpoint(*, epoch_ms: int, upload_ms: int, size: int = 4_100_000, snapshot
 
 
 @pytest.mark.feature("K2")
-def test_the_history_of_checkpoints_shows_how_long_each_task_was_held_up() -> None:
+def test_the_checkpoint_history_shows_the_delays_of_each_task() -> None:
     held = statistics_with_subtasks(checkpoint(epoch_ms=15_000, upload_ms=400), [1], "level-1")
     assert held is not None
     slow, quick = held.subtasks
@@ -63,14 +63,14 @@ def test_the_history_of_checkpoints_shows_how_long_each_task_was_held_up() -> No
 
 
 @pytest.mark.feature("K6")
-def test_the_three_parts_of_a_checkpoint_make_up_its_duration() -> None:
+def test_the_three_parts_of_a_checkpoint_add_up_to_its_duration() -> None:
     taken = checkpoint(epoch_ms=15_000, upload_ms=400, snapshot_ms=600)
     (slow,) = (task for task in taken.tasks if task.task == TASK)
     assert (slow.start_delay_ms, slow.sync_ms, slow.async_ms, slow.end_to_end_ms) == (14_000, 600, 400, 15_000)
 
 
 @pytest.mark.feature("K6", "K2")
-def test_a_checkpoint_that_waits_for_a_long_epoch_is_answered_with_shorter_epochs() -> None:
+def test_advice_for_a_checkpoint_that_waits_for_a_long_epoch_is_shorter_epochs() -> None:
     advice = checkpoint_advice(checkpoint(epoch_ms=15_000, upload_ms=400))
     assert advice is not None
     assert advice.startswith("Task L1-S0 waited for the end of an epoch for 14.6 of its 15.0 s.")
@@ -79,7 +79,7 @@ def test_a_checkpoint_that_waits_for_a_long_epoch_is_answered_with_shorter_epoch
 
 
 @pytest.mark.feature("K6")
-def test_a_checkpoint_that_uploads_for_long_is_answered_with_smaller_or_faster_uploads() -> None:
+def test_advice_for_a_slow_upload_is_smaller_or_faster_uploads() -> None:
     advice = checkpoint_advice(checkpoint(epoch_ms=15_000, upload_ms=14_000, size=2_500_000_000))
     assert advice is not None
     assert advice.startswith("Task L1-S0 uploaded 2,500.0 MB for 14.0 of its 15.0 s.")
@@ -94,7 +94,7 @@ def test_a_fast_checkpoint_needs_no_advice() -> None:
 
 
 @pytest.mark.feature("K6")
-def test_rest_advises_where_one_checkpoint_is_asked_for_and_not_in_lists() -> None:
+def test_rest_gives_advice_for_a_single_checkpoint_and_not_in_lists() -> None:
     stats = checkpoint(epoch_ms=15_000, upload_ms=400)
     assert checkpoint_statistics(stats, statistics_by_level(stats, [1])).advice == checkpoint_advice(stats)
     assert checkpoint_statistics(stats).advice is UNSET

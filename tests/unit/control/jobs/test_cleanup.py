@@ -92,7 +92,7 @@ def of_lineage(names: set[str], lineage: str) -> set[str]:
     return {name for name in names if f"part-{lineage}~" in name}
 
 
-def test_what_an_abandoned_line_of_history_left_is_listed_and_then_deleted(shop: Shop) -> None:
+def test_leftovers_of_an_abandoned_history_are_listed_and_then_deleted(shop: Shop) -> None:
     shop.abandon()
     before = everything(shop.folder)
     listed = shop.cleaned("--older-than", "0")
@@ -109,7 +109,7 @@ def test_what_an_abandoned_line_of_history_left_is_listed_and_then_deleted(shop:
     assert shop.cleaned("--older-than", "0", "--delete")["found"] == []
 
 
-def test_a_copy_leaves_the_line_of_history_of_its_original_alone(tmp_path: Path) -> None:
+def test_cleanup_of_a_copy_keeps_the_history_of_its_original(tmp_path: Path) -> None:
     """The records of runs were copied, too. The original may run, and wait for its target for more than a day."""
     shop = shop_in(tmp_path, in_copy=True)
     shop.abandon()
@@ -119,7 +119,7 @@ def test_a_copy_leaves_the_line_of_history_of_its_original_alone(tmp_path: Path)
     assert len(shop.cleaned("--older-than", "0", "--lineage", OLD)["found"]) == 1, "who knows better may name it"
 
 
-def test_a_line_of_history_that_a_checkpoint_is_of_is_kept(shop: Shop) -> None:
+def test_the_history_of_a_retained_checkpoint_is_kept(shop: Shop) -> None:
     for id in (None, 3):
         if id is not None:
             shop.history.checkpoint(id, TOTALS)
@@ -129,7 +129,7 @@ def test_a_line_of_history_that_a_checkpoint_is_of_is_kept(shop: Shop) -> None:
     assert of_lineage(shop.hidden(), OLD)
 
 
-def test_a_line_of_history_whose_output_a_checkpoint_carries_is_kept(shop: Shop) -> None:
+def test_a_history_whose_output_a_checkpoint_carries_is_kept(shop: Shop) -> None:
     shop.abandon(*shop.staged)
     listed = shop.cleaned("--older-than", "0", "--delete")
     assert listed["found"] == []
@@ -138,7 +138,7 @@ def test_a_line_of_history_whose_output_a_checkpoint_carries_is_kept(shop: Shop)
 
 
 @pytest.mark.parametrize("place", ["sp", "savepoints/sp"])
-def test_a_line_of_history_whose_output_a_savepoint_of_the_directory_carries_is_kept(shop: Shop, place: str) -> None:
+def test_a_history_whose_output_a_savepoint_carries_is_kept(shop: Shop, place: str) -> None:
     shop.abandon()
     history = shop.history
     metadata = decode(history.storage.get(history.layout.metadata(4)))
@@ -164,7 +164,7 @@ def test_a_line_of_history_whose_output_a_savepoint_of_the_directory_carries_is_
     assert shop.cleaned("--older-than", "0", "--delete")["found"][0]["deleted"]
 
 
-def test_a_line_of_history_that_another_job_of_the_directory_continues_is_kept(shop: Shop) -> None:
+def test_a_history_that_another_job_continues_is_kept(shop: Shop) -> None:
     shop.abandon()
     other = History(shop.folder / "other", job="other", url=shop.history.url)
     other.checkpoint(1, TOTALS)
@@ -173,7 +173,7 @@ def test_a_line_of_history_that_another_job_of_the_directory_continues_is_kept(s
     assert "'other' continues it" in str(listed["lineages"]["kept"])
 
 
-def test_a_line_of_history_that_is_not_abandoned_is_refused_by_name(shop: Shop) -> None:
+def test_naming_a_history_that_is_not_abandoned_is_refused(shop: Shop) -> None:
     shop.abandon()
     for flags in ((), ("--delete",)):
         error = shop.cleaned("--lineage", NEW, "--older-than", "0", *flags, code=3)["error"]
@@ -181,7 +181,7 @@ def test_a_line_of_history_that_is_not_abandoned_is_refused_by_name(shop: Shop) 
     assert of_lineage(shop.hidden(), NEW)
 
 
-def test_a_line_of_history_without_a_record_is_found_by_name(shop: Shop) -> None:
+def test_leftovers_of_a_history_without_a_record_are_found_by_its_name(shop: Shop) -> None:
     shop.abandon()
     shop.history.storage.delete([shop.history.layout.run(Term(1))])
     listed = shop.cleaned("--older-than", "0", "--delete")
@@ -190,14 +190,14 @@ def test_a_line_of_history_without_a_record_is_found_by_name(shop: Shop) -> None
     assert not of_lineage(shop.hidden(), OLD)
 
 
-def test_output_of_a_directory_that_is_gone_is_found_by_name(shop: Shop) -> None:
+def test_output_of_a_deleted_directory_is_found_by_the_name_of_its_history(shop: Shop) -> None:
     shutil.rmtree(shop.folder / "ckpt")
     assert shop.cleaned(code=3)["error"]["code"] == "JOB_NOT_FOUND"
     assert shop.cleaned("--older-than", "0", "--lineage", OLD, "--delete")["found"][0]["deleted"]
     assert of_lineage(shop.hidden(), NEW)
 
 
-def test_what_is_young_is_kept(shop: Shop) -> None:
+def test_young_leftovers_are_kept(shop: Shop) -> None:
     shop.abandon()
     assert "--older-than" in shop.cleaned("--delete")["found"][0]["kept"]
     assert of_lineage(shop.hidden(), OLD)
@@ -207,7 +207,7 @@ def test_what_is_young_is_kept(shop: Shop) -> None:
     assert run("cleanup", shop.job_file, "--older-than", "soon").exit_code == 3
 
 
-def test_output_of_a_copy_of_the_directory_is_kept_unless_its_line_is_named(shop: Shop) -> None:
+def test_output_of_a_copied_directory_is_kept_unless_its_history_is_named(shop: Shop) -> None:
     """The copy claimed the job, too. Its claim is in no log of this directory."""
     shop.abandon()
     copy = trial_of(FileSink(str(shop.folder / "out")), OLD, 2 << 32 | 77)
@@ -232,7 +232,7 @@ def test_nothing_is_deleted_while_a_job_or_a_checkpoint_of_the_directory_cannot_
     assert of_lineage(shop.hidden(), OLD)
 
 
-def test_a_target_that_cannot_be_asked_is_reported_and_hides_no_other(shop: Shop, monkeypatch) -> None:
+def test_an_unreachable_target_is_reported_and_hides_no_other(shop: Shop, monkeypatch) -> None:
     shop.abandon()
 
     def refuse(self, lineage, sink):
@@ -243,7 +243,7 @@ def test_a_target_that_cannot_be_asked_is_reported_and_hides_no_other(shop: Shop
     assert "no route to host" in str(listed["problems"])
 
 
-def test_files_of_a_job_that_has_ended_are_found_in_its_directory(shop: Shop) -> None:
+def test_unneeded_files_of_an_ended_job_are_found(shop: Shop) -> None:
     shop.abandon()
     history = shop.history
     staged = history.layout.staged(EpochId(Term(1), 7), Uid("out"), AttemptId(1), "rows")

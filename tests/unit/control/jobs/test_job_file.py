@@ -27,7 +27,7 @@ def test_a_file_that_starts_its_job_is_refused_before_anything_runs(tmp_path: Pa
         load_job(str(file))
 
 
-def test_a_file_that_starts_its_job_only_as_a_program_is_loaded(tmp_path: Path) -> None:
+def test_a_file_that_starts_its_job_in_its_main_block_is_loaded(tmp_path: Path) -> None:
     file = tmp_path / "program.py"
     file.write_text(f"{DECLARED}\nif __name__ == '__main__':\n    job.run()\n")
     assert isinstance(load_job(str(file)), tg.Job)
@@ -36,14 +36,14 @@ def test_a_file_that_starts_its_job_only_as_a_program_is_loaded(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("line", "found"), [("checkpoint = 's3://bucket/checkpoints'", "s3://bucket/checkpoints"), ("", None)]
 )
-def test_a_file_may_say_where_checkpoints_go(tmp_path: Path, line: str, found: str | None) -> None:
+def test_a_job_file_may_configure_checkpoints(tmp_path: Path, line: str, found: str | None) -> None:
     file = tmp_path / "says.py"
     file.write_text(f"{DECLARED}\n{line}\n")
     load_job(str(file))
     assert checkpoint_of(str(file)) == found
 
 
-def test_something_else_called_checkpoint_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_attribute_of_another_type_is_refused(tmp_path: Path) -> None:
     """A job that silently ran without checkpoints would lose its state."""
     file = tmp_path / "wrong.py"
     file.write_text(f"{DECLARED}\ncheckpoint = {{'dir': 's3://bucket/checkpoints'}}\n")
@@ -52,7 +52,7 @@ def test_something_else_called_checkpoint_is_refused(tmp_path: Path) -> None:
         checkpoint_of(str(file))
 
 
-def test_checkpointing_under_another_name_is_noticed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_checkpointing_under_another_name_logs_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = tmp_path / "named.py"
     file.write_text(f"{DECLARED}\ncheckpoints = tg.Checkpointing(dir='checkpoints', interval='1 s')\n")
     load_job(str(file))
@@ -76,7 +76,7 @@ def test_checkpointing_under_another_name_is_noticed(tmp_path: Path, caplog: pyt
         ("x = 1\ndef build(:\n    pass\n", "{name}:2\n      def build(:"),
     ],
 )
-def test_an_error_of_an_import_shows_the_line_of_the_file(tmp_path: Path, text: str, said: str) -> None:
+def test_an_import_error_shows_the_line_of_the_job_file(tmp_path: Path, text: str, said: str) -> None:
     file = tmp_path / "broken.py"
     file.write_text(text)
     with pytest.raises(NoJob, match=r"broken\.py cannot be imported") as refused:
@@ -86,7 +86,7 @@ def test_an_error_of_an_import_shows_the_line_of_the_file(tmp_path: Path, text: 
     assert "job_file.py" not in str(refused.value)
 
 
-def test_an_error_of_a_module_of_the_user_shows_both_lines(tmp_path: Path) -> None:
+def test_an_error_in_an_imported_module_shows_the_lines_of_both_files(tmp_path: Path) -> None:
     (tmp_path / "rules_of_broken.py").write_text("limit = 1 / 0\n")
     file = tmp_path / "broken.py"
     file.write_text("import rules_of_broken\n")
@@ -98,7 +98,7 @@ def test_an_error_of_a_module_of_the_user_shows_both_lines(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("around", ["", "def build():\n    "])
-def test_a_mistake_in_a_declaration_shows_the_line_of_the_file(tmp_path: Path, around: str) -> None:
+def test_a_declaration_error_shows_the_line_of_the_job_file(tmp_path: Path, around: str) -> None:
     file = tmp_path / "declares.py"
     file.write_text(f"import tidegate as tg\n{around}tg.Job('orders', parallelism=0)\n")
     with pytest.raises(GraphError, match=r"parallelism is 0") as refused:

@@ -41,6 +41,6 @@ def test_values_are_texts(value: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(("values", "skew"), [([5, 5], 0), ([0, 0], 0), ([0, 10], 100), ([0, 0, 0, 40], 100)])
-def test_skew_is_the_deviation_in_percent_of_the_average(values: list[float], skew: float) -> None:
+def test_skew_is_the_mean_deviation_in_percent_of_the_average(values: list[float], skew: float) -> None:
     (found,) = aggregated_metrics([{"rows": value} for value in values], ["rows"], ["skew"])
     assert found.skew == skew

@@ -27,7 +27,7 @@ def test_operators_that_share_a_task_are_one_vertex() -> None:
     ]
 
 
-def test_inputs_say_from_which_level_rows_come_and_how() -> None:
+def test_inputs_have_their_level_and_ship_strategy() -> None:
     found = [[(each.num, each.id, each.ship_strategy) for each in node.inputs] for node in planned(shop()).nodes]
     assert found == [
         [],
@@ -36,7 +36,7 @@ def test_inputs_say_from_which_level_rows_come_and_how() -> None:
     ]
 
 
-def test_a_name_is_escaped_where_flink_sends_html() -> None:
+def test_names_in_descriptions_are_escaped_as_html() -> None:
     job = tg.Job("j")
     job.source("<b>", Frame("value string")).sink("out", NullSink())
     assert planned(job).nodes[0].description == "Source: &lt;b&gt;"

@@ -56,7 +56,7 @@ def dead_process() -> str:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
-def test_a_job_whose_driver_was_killed_is_lost_and_tells_its_last_exception(history: History) -> None:
+def test_a_job_whose_driver_was_killed_is_lost_and_shows_its_last_exception(history: History) -> None:
     failure = FailureLine(at_ms=7, kind="user-code", message="division by zero", restarted=True)
     record(history, run_report(process=dead_process(), failures=(failure,)))
     client = asked(history)
@@ -68,7 +68,7 @@ def test_a_job_whose_driver_was_killed_is_lost_and_tells_its_last_exception(hist
     )
 
 
-def test_a_job_that_was_stopped_keeps_flinks_state_and_is_shown_as_stopped(history: History) -> None:
+def test_a_stopped_job_has_flinks_state_and_is_shown_as_stopped(history: History) -> None:
     record(history, run_report(status="CANCELED", end=RunEnd.STOPPED, ended_ms=8))
     client = asked(history)
     report = client.get("/jobs/orders/report").json()
@@ -86,7 +86,7 @@ def test_one_key_is_looked_up_without_a_driver(history: History) -> None:
     assert [(each["name"], each["value"]) for each in found["states"]] == [("total", 1.5)]
 
 
-def test_values_are_hidden_unless_asked_for(history: History) -> None:
+def test_values_are_hidden_by_default(history: History) -> None:
     client = asked(history)
     (state,) = client.get("/jobs/orders/state/totals/lookup?key=ann").json()["states"]
     assert (state["found"], state["value"], state["redacted"]) == (True, None, True)
@@ -117,7 +117,7 @@ def test_a_state_is_downloaded_as_a_whole_file(history: History, format: str) ->
     assert found == STORED
 
 
-def test_a_state_is_not_downloaded_where_values_are_hidden_or_in_an_unknown_form(history: History) -> None:
+def test_a_download_of_hidden_values_or_in_an_unknown_format_is_refused(history: History) -> None:
     hidden = asked(history).get("/jobs/orders/state/totals/total/export")
     assert (hidden.status_code, "--show-values" in hidden.text) == (409, True)
     unknown = asked(history, show_values=True).get("/jobs/orders/state/totals/total/export?format=xls")
@@ -127,7 +127,7 @@ def test_a_state_is_not_downloaded_where_values_are_hidden_or_in_an_unknown_form
 
 
 @pytest.mark.parametrize("limit", [("EXPORT_S", -1.0), ("EXPORT_BYTES", 1)])
-def test_a_state_that_is_too_large_is_refused_with_the_command_that_can(
+def test_a_download_that_is_too_large_names_the_command_to_use_instead(
     history: History, monkeypatch: pytest.MonkeyPatch, limit: tuple[str, float]
 ) -> None:
     monkeypatch.setattr(job_snapshots, *limit)
@@ -151,7 +151,7 @@ def test_a_missing_file_of_a_snapshot_is_found(history: History) -> None:
     assert [problem["what"] for problem in found["problems"]] == [f"{lost.relative_to(history.url)} is missing"]
 
 
-def test_a_check_that_takes_too_long_says_that_it_saw_only_a_part(
+def test_a_check_that_runs_out_of_time_reports_a_partial_result(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job_snapshots, "CHECK_S", -1.0)
@@ -164,12 +164,12 @@ def test_a_job_without_a_record_shows_its_checkpoints(history: History) -> None:
     assert asked(history).get("/jobs/orders/snapshots").json()["snapshots"][0]["restart_from"] is True
 
 
-def test_a_caller_cannot_name_another_place_to_read(history: History, tmp_path: Path) -> None:
+def test_only_snapshots_of_the_job_can_be_read(history: History, tmp_path: Path) -> None:
     answer = asked(history).get("/jobs/orders/state", params={"snapshot": str(tmp_path / "elsewhere")})
     assert (answer.status_code, "not a retained checkpoint or a savepoint" in answer.text) == (404, True)
 
 
-def test_nothing_can_be_changed(history: History) -> None:
+def test_a_stored_job_is_read_only(history: History) -> None:
     client = asked(history)
     for path in ("checkpoints", "savepoints", "stop"):
         answer = client.post(f"/jobs/orders/{path}", json={})

@@ -41,7 +41,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Co
         yield run, started
 
 
-def test_an_event_comes_for_each_change_and_no_report_is_made_to_find_it(server: tuple[Counted, RestServer]) -> None:
+def test_each_change_sends_one_event_without_building_a_report(server: tuple[Counted, RestServer]) -> None:
     run, rest = server
     request = urllib.request.Request(f"{rest.url}/jobs/{run.name}/events", headers={"Authorization": "Bearer t"})
     with urllib.request.urlopen(request, timeout=10) as stream:

@@ -146,7 +146,7 @@ class Telling(Pretended):
         return answer
 
 
-def test_rest_tells_no_secret() -> None:
+def test_rest_answers_contain_no_secret() -> None:
     client = asking(application(JobService(Telling()), token=SECRET), Authorization=f"Bearer {SECRET}")  # type: ignore[arg-type]
     body = {"target-directory": URL, "triggerId": "t"}
     answers = [client.post(f"/jobs/{ID}/savepoints", json=body), client.get(f"/jobs/{ID}/savepoints/t")]
@@ -194,7 +194,7 @@ def stored(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_nothing_that_is_stored_has_the_options_of_the_job(stored: Path) -> None:
+def test_stored_files_contain_no_options_of_the_job(stored: Path) -> None:
     """Metadata and log of a job whose checkpoint directory has no credentials, since one that has them is refused."""
     config = CheckpointConfig.of(read_options(Checkpointing(dir="s3://bucket/x", interval="1 s").to_options()))
     assert_hidden(repr(config))

@@ -83,7 +83,7 @@ def test_a_web_page_cannot_stop_a_job(
     assert run.asked == [] or status == 202
 
 
-def test_a_web_page_can_neither_cancel_nor_look(client: TestClient, run: Pretended) -> None:
+def test_a_web_page_can_neither_cancel_nor_read(client: TestClient, run: Pretended) -> None:
     page = {"Origin": "http://evil.example", "Sec-Fetch-Site": "cross-site"}
     assert client.patch(f"/jobs/{ID}?mode=cancel", headers=page).status_code == 403
     assert client.patch(f"/jobs/{ID}", content=b"x", headers={"Content-Type": "text/plain"}).status_code == 415
@@ -138,7 +138,7 @@ def test_a_client_outlives_the_servers_that_it_asks(run: Pretended, directory: P
     assert len(tokens) == 2
 
 
-def test_the_token_file_goes_with_its_server(run: Pretended, directory: Path) -> None:
+def test_the_token_file_is_removed_when_its_server_closes(run: Pretended, directory: Path) -> None:
     first = RestServer(JobService(run))  # type: ignore[arg-type]
     (kept,) = first.token_files
     first.close()
@@ -146,7 +146,7 @@ def test_the_token_file_goes_with_its_server(run: Pretended, directory: Path) ->
     assert list(directory.iterdir()) == []
 
 
-def test_a_token_of_ones_own_comes_from_the_environment(
+def test_a_chosen_token_is_read_from_the_environment(
     run: Pretended, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(access_token.VARIABLE, "chosen-by-me")
@@ -197,7 +197,7 @@ def test_no_server_starts_with_a_token_that_others_can_read(run: Pretended, dire
         RestServer(JobService(run))  # type: ignore[arg-type]
 
 
-def test_a_client_does_not_carry_its_token_elsewhere(directory: Path) -> None:
+def test_a_client_sends_its_token_to_no_other_server(directory: Path) -> None:
     """To a server that redirects, to a proxy, or to another address than the token is for."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
@@ -253,12 +253,12 @@ def test_a_long_body_of_unknown_length_is_refused_once_it_is_too_long(run: Prete
     assert run.asked == []
 
 
-def test_deeply_nested_json_is_a_mistake_and_no_fault(client: TestClient) -> None:
+def test_deeply_nested_json_is_a_client_error(client: TestClient) -> None:
     answer = client.post(f"/jobs/{ID}/savepoints", content=b"[" * 200_000, headers=JSON)
     assert (answer.status_code, "not JSON" in answer.json()["errors"][0]) == (400, True)
 
 
-def test_a_trigger_id_is_short(client: TestClient) -> None:
+def test_a_long_trigger_id_is_refused(client: TestClient) -> None:
     """A thousand of them are remembered."""
     answer = client.post(f"/jobs/{ID}/savepoints", json={"triggerId": "x" * 201})
     assert answer.status_code == 400
@@ -282,7 +282,7 @@ def test_a_request_that_does_not_end_is_cut_off(run: Pretended, directory: Path)
     assert run.asked == []
 
 
-def test_slow_connections_do_not_keep_others_out(run: Pretended, directory: Path) -> None:
+def test_slow_connections_do_not_block_other_clients(run: Pretended, directory: Path) -> None:
     with RestServer(JobService(run), limits=ConnectionLimits(connections=8)) as server:  # type: ignore[arg-type]
         slow = [raw(server, "GET /jobs HTTP/1.1") for _ in range(40)]
         assert Client(server.url).jobs()
@@ -297,7 +297,7 @@ def test_a_long_head_is_refused(server: RestServer) -> None:
 
 
 @pytest.mark.parametrize("header", [{"Sec-Fetch-Site": "same-origin"}, {"Origin": "http://127.0.0.1:8081"}])
-def test_pages_only_look_unless_the_server_lets_them_act(run: Pretended, header: dict[str, str]) -> None:
+def test_pages_are_read_only_unless_actions_are_allowed(run: Pretended, header: dict[str, str]) -> None:
     app = application(JobService(run), token="t")  # type: ignore[arg-type]
     browser, program = (
         asking(app, **more) for more in ({"Authorization": "Bearer t", **header}, {"Authorization": "Bearer t"})
@@ -308,7 +308,7 @@ def test_pages_only_look_unless_the_server_lets_them_act(run: Pretended, header:
     assert program.post(f"/jobs/{ID}/checkpoints", json={}).status_code == 202
 
 
-def test_files_of_pages_need_no_token_and_nothing_else_does_without(run: Pretended) -> None:
+def test_only_files_of_pages_are_served_without_a_token(run: Pretended) -> None:
     client = asking(application(JobService(run), token="t"))  # type: ignore[arg-type]
     page = client.get("/", follow_redirects=True)
     assert (page.status_code, str(page.url)) == (200, "http://127.0.0.1:8081/ui/")

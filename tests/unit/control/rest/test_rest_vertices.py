@@ -98,7 +98,7 @@ def test_the_subtasks_of_a_vertex_with_their_hosts_and_figures(client: TestClien
     assert set(rows) == {"min", "max", "avg", "sum", "median", "p25", "p75", "p95"}
 
 
-def test_a_task_that_nobody_takes_rows_from_is_under_back_pressure(client: TestClient) -> None:
+def test_a_task_whose_rows_are_not_read_is_under_back_pressure(client: TestClient) -> None:
     found = client.get(f"{VERTEX}/backpressure").json()
     assert (found["status"], found["backpressure-level"]) == ("ok", "high")
     assert [task["backpressure-level"] for task in found["subtasks"]] == ["low", "high"]
@@ -106,7 +106,7 @@ def test_a_task_that_nobody_takes_rows_from_is_under_back_pressure(client: TestC
     assert (task["ratio"], task["idleRatio"], task["busyRatio"]) == (0.6, 0.15, 0.25)
 
 
-def test_metrics_are_listed_by_id_and_answered_when_asked_for(client: TestClient) -> None:
+def test_metrics_are_listed_by_id_and_have_values_on_request(client: TestClient) -> None:
     listed = client.get(f"{VERTEX}/metrics").json()
     assert {"id": "0.busyTimeMsPerSecond"} in listed
     assert {"id": "totals.numRecordsIn"} in listed
@@ -134,7 +134,7 @@ def test_watermarks_are_those_of_tasks_that_read_from_others(client: TestClient)
     assert client.get(f"{SOURCE_STAGE}/watermarks").json() == []
 
 
-def test_what_spark_reads_by_itself_has_no_subtasks_and_no_figures(client: TestClient) -> None:
+def test_a_source_stage_without_python_has_no_subtasks_and_no_figures(client: TestClient) -> None:
     found = client.get(SOURCE_STAGE).json()
     assert (found["parallelism"], found["subtasks"]) == (-1, [])
     (busy,) = client.get(f"{SOURCE_STAGE}/subtasks/metrics?get=busyTimeMsPerSecond&agg=max").json()
@@ -159,7 +159,7 @@ def test_a_host_is_shown_by_its_name_and_keeps_its_id(run: Shown, client: TestCl
     assert (manager["id"], manager["path"]) == ("6f1c@boot", "worker-1")
 
 
-def test_the_hosts_of_a_vertex_and_since_when_its_tasks_run(client: TestClient) -> None:
+def test_a_vertex_lists_its_hosts_and_the_start_times_of_its_tasks(client: TestClient) -> None:
     hosts = client.get(f"{VERTEX}/taskmanagers").json()["taskmanagers"]
     assert [(each["taskmanager-id"], each["metrics"]["read-records"]) for each in hosts] == [("h1", 10), ("h2", 30)]
     assert hosts[0]["status-counts"]["RUNNING"] == 1

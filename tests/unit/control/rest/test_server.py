@@ -161,7 +161,7 @@ FIELDS = {
 
 
 @pytest.mark.parametrize("path", FIELDS)
-def test_answers_have_flinks_fields(client: TestClient, path: str) -> None:
+def test_responses_have_flinks_fields(client: TestClient, path: str) -> None:
     assert set(client.get(path).json()) == set(FIELDS[path].split())
 
 
@@ -186,9 +186,7 @@ def asking(app: Starlette, **headers: str) -> TestClient:
 ID = Pretended.lineage
 
 
-def test_flinks_path_lists_ten_checkpoints_and_the_report_all_that_are_known(
-    client: TestClient, run: Pretended
-) -> None:
+def test_flinks_path_lists_ten_checkpoints_and_the_report_all_of_them(client: TestClient, run: Pretended) -> None:
     for number in range(2, 16):
         complete(run.made, 1_000 * number)
     assert [each["id"] for each in client.get(f"/jobs/{ID}/checkpoints").json()["history"]] == list(range(15, 5, -1))
@@ -213,7 +211,7 @@ def test_the_report_answers_the_five_questions_with_rates_of_now(client: TestCli
     assert found["rates"] == {"rows_in": 0.0, "operators": {"totals": [0.0, 0.0]}}
 
 
-def test_jobs_under_both_prefixes(client: TestClient) -> None:
+def test_jobs_are_served_with_and_without_the_version_prefix(client: TestClient) -> None:
     for prefix in ("", "/v1"):
         assert client.get(f"{prefix}/jobs").json() == {"jobs": [{"id": ID, "status": "RUNNING"}]}
     assert client.get(f"/jobs/{ID}").json()["name"] == "orders"
@@ -225,7 +223,7 @@ def required(upper: int, lower: int = 1, **others: int) -> dict[str, Any]:
     return {name: {"parallelism": {"lowerBound": lower, "upperBound": bound}} for name, bound in wanted.items()}
 
 
-def test_a_job_is_rescaled_and_its_rescales_are_as_flink_shows_them(client: TestClient, run: Pretended) -> None:
+def test_a_rescale_is_reported_with_flinks_fields(client: TestClient, run: Pretended) -> None:
     where = f"/jobs/{ID}/resource-requirements"
     assert client.get(where).json() == required(2)
     answer = client.put(where, json=required(4))
@@ -266,7 +264,7 @@ def test_a_job_is_rescaled_and_its_rescales_are_as_flink_shows_them(client: Test
         ({"level-1": {"parallelism": 4}}, 400, "A body is"),
     ],
 )
-def test_a_rescale_that_is_impossible_is_refused(client: TestClient, body: Any, status: int, why: str) -> None:
+def test_an_impossible_rescale_is_refused(client: TestClient, body: Any, status: int, why: str) -> None:
     answer = client.put(f"/jobs/{ID}/resource-requirements", json=body)
     assert answer.status_code == status
     assert why in answer.json()["errors"][0]
@@ -274,7 +272,7 @@ def test_a_rescale_that_is_impossible_is_refused(client: TestClient, body: Any, 
 
 
 @pytest.mark.feature("K4")
-def test_checkpoints_as_flink_shows_them(client: TestClient) -> None:
+def test_checkpoints_have_flinks_fields(client: TestClient) -> None:
     found = client.get(f"/jobs/{ID}/checkpoints").json()
     assert found["counts"] == {"restored": 0, "total": 1, "in_progress": 0, "completed": 1, "failed": 0}
     assert found["latest"]["completed"]["checkpointed_size"] == 4_100_000
@@ -287,7 +285,7 @@ def test_checkpoints_as_flink_shows_them(client: TestClient) -> None:
     assert (config["mode"], config["interval"]) == ("exactly_once", 10_000)
 
 
-def test_a_checkpoint_tells_its_requests_bytes_and_estimated_cost(client: TestClient, run: Pretended) -> None:
+def test_a_checkpoint_reports_its_requests_bytes_and_estimated_cost(client: TestClient, run: Pretended) -> None:
     made = StorageCalls(writes=12, lists=3, reads=2, deletes=1, written_bytes=4_200_000, read_bytes=90)
     run.checkpoints.record_calls(1, made)
     told = {
@@ -308,7 +306,7 @@ def test_a_checkpoint_tells_its_requests_bytes_and_estimated_cost(client: TestCl
 
 
 @pytest.mark.feature("I11", "K1")
-def test_the_start_delay_of_a_task_is_what_its_snapshot_did_not_take(client: TestClient) -> None:
+def test_the_start_delay_of_a_task_excludes_the_time_of_its_snapshot(client: TestClient) -> None:
     (task,) = client.get(f"/jobs/{ID}/checkpoints/details/1/subtasks/level-1").json()["subtasks"]
     assert (task["end_to_end_duration"], task["checkpoint"]) == (800, {"sync": 0, "async": 300})
     assert task["start_delay"] == 500
@@ -358,7 +356,7 @@ def test_a_savepoint_is_disposed_of_and_a_checkpoint_is_not(client: TestClient, 
     assert client.post("/savepoint-disposal", json={}).status_code == 400
 
 
-def test_the_server_knows_which_clients_await_a_result(run: Pretended) -> None:
+def test_the_server_knows_whether_clients_await_a_result(run: Pretended) -> None:
     """A job ends before whoever stopped it has heard of its savepoint."""
     service = JobService(run)  # type: ignore[arg-type]
     client = asking(application(service))
@@ -401,9 +399,7 @@ def test_failures_are_listed(client: TestClient) -> None:
         ("PATCH", f"/jobs/{ID}?mode=stop", None, 400),
     ],
 )
-def test_mistakes_are_reported_in_flinks_form(
-    client: TestClient, method: str, path: str, body: Any, status: int
-) -> None:
+def test_errors_have_flinks_form(client: TestClient, method: str, path: str, body: Any, status: int) -> None:
     answer = client.request(method, path, content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == status
     assert answer.json()["errors"][1:] == [f"Help: tidegate explain {CODES[status]}"]
@@ -427,22 +423,20 @@ def test_mistakes_are_reported_in_flinks_form(
         (f"/jobs/{ID}/stop", [], "The body must be a JSON object."),
     ],
 )
-def test_a_wrong_field_is_refused_by_its_name(
-    client: TestClient, run: Pretended, path: str, body: Any, said: str
-) -> None:
+def test_the_error_names_the_wrong_field(client: TestClient, run: Pretended, path: str, body: Any, said: str) -> None:
     answer = client.post(path, json=body)
     assert (answer.status_code, answer.json()) == (400, {"errors": [said, "Help: tidegate explain BAD_REQUEST"]})
     assert run.asked == []
 
 
-def test_nulls_and_empty_texts_count_as_left_out(client: TestClient, run: Pretended) -> None:
+def test_nulls_and_empty_texts_count_as_absent(client: TestClient, run: Pretended) -> None:
     body = {"target-directory": "", "cancel-job": None, "formatType": "", "triggerId": ""}
     assert client.post(f"/jobs/{ID}/savepoints", json=body).status_code == 202
     assert client.post(f"/jobs/{ID}/checkpoints", json={"checkpointType": ""}).status_code == 202
     assert run.asked == [("savepoint", None, "CANONICAL"), ("checkpoint", None)]
 
 
-def test_with_a_token_nobody_else_gets_in(run: Pretended) -> None:
+def test_requests_without_the_token_are_refused(run: Pretended) -> None:
     client = asking(application(JobService(run), token="secret"))  # type: ignore[arg-type]
     assert client.get("/jobs").status_code == 401
     assert client.get("/jobs", headers={"Authorization": "Bearer wrong"}).status_code == 401
@@ -460,7 +454,7 @@ NOT_JSON = {(path, "get") for path in ("/metrics", "/jobs/{jobid}/events", EXPOR
 """What answers with text, events or files, which the document does not describe."""
 
 
-def test_the_document_and_the_routes_are_the_same(run: Pretended) -> None:
+def test_openapi_describes_exactly_the_routes(run: Pretended) -> None:
     app = application(JobService(run))  # type: ignore[arg-type]
     routes = {(r.path, m.lower()) for r in app.routes if hasattr(r, "methods") for m in r.methods if m != "HEAD"}  # type: ignore[attr-defined]
     described = {(path, verb) for path, verbs in openapi()["paths"].items() for verb in verbs}
@@ -478,7 +472,7 @@ TAKE_ANYTHING = ("/jobmanager/metrics", "/taskmanagers/metrics", "/jobs/metrics"
 
 @schema.parametrize()
 @settings(max_examples=examples(15), deadline=None, derandomize=True)
-def test_nothing_that_can_be_sent_breaks_it(case: Any) -> None:
+def test_generated_requests_cause_no_server_error(case: Any) -> None:
     answer = case.call(headers=_bearing)
     assert answer.status_code < 500
     # Parameters that nobody knows are ignored, as in Flink; these paths take nothing else that could be wrong.

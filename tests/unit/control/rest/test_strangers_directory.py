@@ -105,7 +105,7 @@ def test_no_page_calls_a_host_that_a_strangers_directory_names(
 
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("damage", ["log", "claim", "metadata", "record", "heartbeat", "elsewhere"])
-def test_a_job_that_is_broken_hides_no_other(
+def test_a_broken_job_hides_no_other_job(
     tmp_path: Path, damage: str, first: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever is broken, before the server starts and while it runs."""

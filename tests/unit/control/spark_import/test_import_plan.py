@@ -75,7 +75,7 @@ def planned(of, graph, fields=None, sources=None, operators=None):
 TOTAL = ("total", "ValueState", False)
 
 
-def test_one_source_and_one_operator_need_no_word_of_the_user():
+def test_one_source_and_one_operator_are_matched_without_flags():
     plan = planned(query((PROCESSOR, variables(TOTAL))), job(processor))
     assert [(match.place, str(match.source.uid)) for match in plan.sources] == [(0, "orders")]
     assert [(str(state.uid), state.spec.name) for state in plan.states] == [("totals", "total")]
@@ -115,7 +115,7 @@ def test_timers_become_timers_by_time_and_by_key():
         ),
     ],
 )
-def test_what_does_not_fit_is_left_with_a_reason(told, fields, why):
+def test_incompatible_state_is_left_with_a_reason(told, fields, why):
     plan = planned(query((PROCESSOR, told)), job(processor), fields)
     assert plan.states == ()
     [note] = plan.notes
@@ -186,7 +186,7 @@ def layout_of(graph, state):
     return StateLayout(described, next(info for info in described.states if info.name == state.spec.name))
 
 
-def test_an_entry_that_ends_was_written_a_lifetime_before():
+def test_the_write_time_of_an_entry_is_its_end_minus_its_lifetime():
     class Living(Totals):
         def init(self, handle):
             self.total = handle.getValueState("total", "amount double", 500)
@@ -265,7 +265,7 @@ def test_aggregates_in_another_order_or_of_another_type_are_left(buffers):
     ],
 )
 @pytest.mark.parametrize("windows", [False, True])
-def test_aggregates_that_could_be_swapped_are_asked_about(tmp_path, monkeypatch, aggregates, buffers, asked, windows):
+def test_aggregates_that_could_be_swapped_need_confirmation(tmp_path, monkeypatch, aggregates, buffers, asked, windows):
     """Spark's buffers have no columns: the totals of one column would continue as those of the other, without a word."""
 
     def declare(stream):
@@ -292,7 +292,7 @@ def test_aggregates_that_could_be_swapped_are_asked_about(tmp_path, monkeypatch,
             move.write(tmp_path, False)
 
 
-def test_a_sum_that_has_overflown_is_refused():
+def test_an_overflowed_sum_is_refused():
     def declare(stream):
         rows = stream.map(lambda row: (row.user, row.amount), schema="user string, d decimal(10,2)")
         rows.key_by("user").aggregate("op", d=tg.sum("d")).sink("out", tg.CollectSink())
@@ -366,5 +366,5 @@ def test_seen_keys_with_a_time_to_live_end_that_long_after_the_last_batch():
         (None, {}, "not started"),
     ],
 )
-def test_the_position_of_a_source_in_words(line, notes, text):
+def test_the_position_of_a_source_is_described_in_text(line, notes, text):
     assert source_text(SourceNotes(line, notes)) == text

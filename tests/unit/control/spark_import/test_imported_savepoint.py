@@ -94,7 +94,7 @@ def test_state_timers_and_positions_are_in_the_savepoint(tmp_path):
     assert listed == timers
 
 
-def test_the_clocks_go_on_where_the_query_stopped(tmp_path):
+def test_clocks_continue_where_the_query_stopped(tmp_path):
     done, _ = moved(tmp_path)
     metadata = done.metadata
     assert (metadata.clock_ms, metadata.watermark_ms) == (5_000, 19_999)
@@ -111,7 +111,7 @@ def test_long_notes_of_a_source_are_copied_into_the_savepoint(tmp_path):
     assert (tmp_path / "savepoint" / file.path).read_bytes() == LONG
 
 
-def test_a_query_that_goes_on_leaves_no_savepoint(tmp_path):
+def test_a_query_that_is_still_running_leaves_no_savepoint(tmp_path):
     with pytest.raises(ImportRefused, match="has finished another batch meanwhile"):
         moved(tmp_path, goes_on=True)
     assert not (tmp_path / "savepoint" / "_metadata").exists()
