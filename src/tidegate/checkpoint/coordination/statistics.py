@@ -154,7 +154,7 @@ class Percentiles:
 
 
 @dataclass(slots=True)
-class CheckpointCounts:
+class CheckpointStatsCounts:
     restored: int = 0
     total: int = 0
     in_progress: int = 0
@@ -166,7 +166,7 @@ class CheckpointCounts:
 class CheckpointStatsSnapshot:
     """The statistics at one moment. Can be stored, and read when the driver is gone."""
 
-    counts: CheckpointCounts
+    counts: CheckpointStatsCounts
     latest_completed: CheckpointStats | None
     latest_savepoint: CheckpointStats | None
     latest_failed: CheckpointStats | None
@@ -187,7 +187,7 @@ class CheckpointStatsTracker:
 
     directory: str = ""
     """The checkpoint directory, which names of checkpoints are relative to."""
-    counts: CheckpointCounts = field(default_factory=CheckpointCounts)
+    counts: CheckpointStatsCounts = field(default_factory=CheckpointStatsCounts)
     latest_completed: CheckpointStats | None = None
     latest_savepoint: CheckpointStats | None = None
     latest_failed: CheckpointStats | None = None
