@@ -273,6 +273,8 @@ class Attempt:
         job, holding = self._job, loop.held_by()
         if holding is None:
             return
+        # Only batches are held. Epochs without rows continue: uploads need them, and the commits that this waits for, if tasks
+        # carry them out.
         log.warning("no batch is read while too much output waits: %s", holding)
         job.metrics.batch_held(holding.sink)
         started = looked = counted = time.monotonic()
@@ -285,12 +287,14 @@ class Attempt:
                 raise Stopping
             loop.check()
             if job.rescale_waits.is_set():
+                # A rescale ends the attempt between two epochs, and this thread has the lock for as long as the sink is down.
                 self._lock.yield_for(_PACE_S)
                 if not self._is_running():
                     job.held_by = None
                     raise Stopping
             if time.monotonic() - looked > _LOOK_S:
                 looked = time.monotonic()
+                # Perhaps no epoch is due for hours, and nothing else would notice.
                 if job.is_session_dead():
                     raise EpochFailed(
                         "The Spark session has ended while the job waited for a sink.", session_ended=True

@@ -244,6 +244,7 @@ class _Launch:
         storage = RoutedStorage(opened, archive.options)
         committers = Committers(self._graph, storage)
         self._progress.begin()
+        # Before the claim, which is this run's own entry in the log: the last one is that of the run before.
         lost = LostDriver.before(storage, JobLayout(self._graph.job), force=chosen.force)
         owned = self._claim(chosen, storage, committers)
         before = owned.snapshot
@@ -263,6 +264,7 @@ class _Launch:
                 job.lost_driver = self._report_lost_driver(lost, before)
             return self._follow(job, _origin(before, chosen.recovery.path))
         except BaseException:
+            # The claim is won: without a loop nothing else would end its heartbeat.
             if loop is None:
                 owned.stop()
             else:

@@ -67,7 +67,7 @@ class RunRecorder:
             now, (urgent, other) = time.monotonic(), self._now(last)
             age = now - written
             if over or urgent != last[0] or (other != last[1] and age >= PAUSE_S) or age >= EVERY_S:
-                refused = self._write(told=refused)
+                refused = self._write(repeated=refused)
                 last, written = (urgent, other), now
             if over:
                 return
@@ -78,11 +78,11 @@ class RunRecorder:
         try:
             return self._notable()
         except Exception:
-            log.debug("what is notable about the run could not be told", exc_info=True)
+            log.debug("could not read what is notable about the run", exc_info=True)
             return last
 
-    def _write(self, told: bool) -> bool:
-        """Return whether storage refused. `told`: it refused the last record as well, and the log says so."""
+    def _write(self, repeated: bool) -> bool:
+        """Return whether storage refused. `repeated`: it refused the last record as well, and the log says so."""
         try:
             report = self._report()
             self._storage.put(self._layout.run(report.term), report.to_bytes())
@@ -92,7 +92,7 @@ class RunRecorder:
                 with contextlib.suppress(StorageError):
                     remove_old(self._storage, self._layout)
         except StorageError as error:
-            if not told:
+            if not repeated:
                 log.warning("the record of the run could not be written, and pages about it may be old: %s", error)
             return True
         except Exception:

@@ -157,6 +157,7 @@ class Epochs:
         between two epochs, and `pending_rows` what the last batch left in its sources, if known."""
         job, loop = self._job, self.loop
         before = dict(job.runner.versions)
+        # Read when the epoch begins, as late as possible: what the loop asks for after this waits for the next epoch.
         work = loop.uploads.work(batch is None) if loop is not None else None
         job.metrics.times.began()
         try:
@@ -165,6 +166,8 @@ class Epochs:
             job.metrics.times.over()
         if streaming_ms is not None:
             report = replace(report, phases={**report.phases, "streaming": streaming_ms})
+        # Without checkpoints, and in mode AT_LEAST_ONCE, nothing holds output back: it is committed now, and again if the epoch's
+        # rows are read again after a crash.
         self.done = end
         if loop is None or job.at_least_once:
             if loop is not None and loop.waiting_output and report.committables:

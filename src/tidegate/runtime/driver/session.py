@@ -221,13 +221,13 @@ def _what_to_change(wrong: Sequence[tuple[str, str, str]], can_change: Callable[
                 *built,
             ]
         )
-    told = ["Change these settings:", *now]
+    advice = ["Change these settings:", *now]
     if built:
-        told += [
+        advice += [
             "These cannot be changed while it runs. Stop it and use tidegate.session(name), or build it with:",
             *built,
         ]
-    return "\n".join(told)
+    return "\n".join(advice)
 
 
 def _check_version(of: str, version: str) -> None:

@@ -69,7 +69,7 @@ class Supervisor:
         return "FINISHED" if self.last_savepoint is not None or not self._job.stop.is_asked() else "CANCELED"
 
     def announce_status(self) -> None:
-        """Tell listeners, if it has changed."""
+        """Notify listeners if it has changed."""
         self._job.events.status(self.status)
 
     # -- attempts ----------------------------------------------------------------------------------------------------
@@ -142,13 +142,13 @@ class Supervisor:
                 self.ended.set()
 
     def _notify_end(self) -> None:
-        """Tell metrics and listeners. Whatever goes wrong here, the run has ended."""
+        """Notify metrics and listeners. Whatever goes wrong here, the run has ended."""
         try:
             self._job.metrics.statuses.enter("ENDED")
             self._job.events.status(self._final_status())
             self._job.events.close()
         except Exception:
-            log.exception("the end of the run could not be told")
+            log.exception("could not notify listeners that the run ended")
 
     def _wait_for_query(self) -> None:
         attempt = self.attempt

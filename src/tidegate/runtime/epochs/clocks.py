@@ -42,12 +42,12 @@ class Clocks:
         """Return the clocks after an accepted epoch; `seen` are the greatest event times of the sources that had rows, or
         of their splits. Splits that have become idle are dropped: for example files, which will never have another row.
         """
-        told = dict(seen)
+        reported = dict(seen)
         for name, ms in seen.items():
             uid, _ = of_split_name(name)
-            told[uid] = max(ms, told.get(uid, ms))
-        greatest = {**self.greatest, **{name: max(ms, self.greatest.get(name, ms)) for name, ms in told.items()}}
-        active = {**self.active_ms, **dict.fromkeys(told, time.clock_ms)}
+            reported[uid] = max(ms, reported.get(uid, ms))
+        greatest = {**self.greatest, **{name: max(ms, self.greatest.get(name, ms)) for name, ms in reported.items()}}
+        active = {**self.active_ms, **dict.fromkeys(reported, time.clock_ms)}
         limits = {source.uid: source.idleness_ms for source in sources}
         for name in list(greatest):
             uid, split = of_split_name(name)

@@ -30,6 +30,7 @@ def epoch_phases(
             last_ends[ack.level] = max(ended_ms, last_ends.get(ack.level, ended_ms))
     if not begins:
         return phases
+    # Each phase ends where the next one begins, so that together they are the whole run.
     levels = sorted(begins)
     names = ["source", *(f"level {level}" for level in levels), "collect"]
     ends = [*(begins[level] for level in levels), last_ends[levels[-1]], began_ms + run_ms]

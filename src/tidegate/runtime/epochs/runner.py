@@ -299,6 +299,7 @@ class EpochRunner:
 
     def _assignment(self, epoch: _Epoch, placed: PlacedSlots, level: int) -> TaskAssignment:
         s = self.settings
+        # Level 0 reads sources. Above level 1, plain SQL sends no barriers, and only Spark knows the number of Python tasks.
         if level == 0:
             senders: int | None = 0
         elif level == 1:
@@ -308,6 +309,7 @@ class EpochRunner:
         work = epoch.work.get(level, CheckpointWork())
         refs = [self.versions.get(TaskId(level, Slot(slot))) for slot in range(s.parallelism)]
         restored = [order is not None for order in work.restores] or [False] * s.parallelism
+        # A task that restores has no version yet, and its timers are unknown until it has.
         has_state = [ref is not None or is_restored for ref, is_restored in zip(refs, restored)]
         return TaskAssignment(
             job=self.graph.job,

@@ -135,6 +135,7 @@ class PackedAssignment:
         orders = self._orders_of(slot, part, read)
         shared = self.shared
         work = shared.work
+        # In place of the sequences, items that answer for this slot only: reading the work of another slot is an error.
         early = work.early
         if early is not None:
             early = replace(
@@ -197,6 +198,7 @@ def pack(assignment: TaskAssignment, host_of: Callable[[TaskId], HostId | None])
         return PackedAssignment(shared=replace(assignment, versions=(), wake=()))
     work = assignment.work
     parts = [_part_of(assignment, Slot(slot)) for slot in range(assignment.parallelism)]
+    # The parts of a level differ in little: with one of them as the dictionary, zlib stores only the differences.
     dictionary = pickle.dumps(parts[0], pickle.HIGHEST_PROTOCOL)
     early = work.early
     shared = replace(

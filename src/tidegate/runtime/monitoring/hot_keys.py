@@ -42,8 +42,8 @@ class HotKeyTable:
 
     def shares(self) -> dict[str, list[tuple[str, float]]]:
         """Return the hottest keys of each operator, with their share of its rows, from 0 to 1."""
-        told: dict[str, list[tuple[str, float]]] = {}
+        shares: dict[str, list[tuple[str, float]]] = {}
         for operator, rows in self._rows.items():
             total = self._totals[operator]
-            told[operator] = [(key, min(1.0, count / total)) for key, count in list(rows.items())[:_TOLD]]
-        return told
+            shares[operator] = [(key, min(1.0, count / total)) for key, count in list(rows.items())[:_TOLD]]
+        return shares

@@ -82,6 +82,7 @@ class JobEvents:
                 duration_ms=stats.end_to_end_ms,
                 checkpointed_size_bytes=stats.checkpointed_size_bytes,
                 full_size_bytes=stats.state_size_bytes,
+                # Flink's -1 for "no task has acknowledged" stays in REST; events have null.
                 last_ack_ms=stats.latest_ack_timestamp if stats.latest_ack_timestamp >= 0 else None,
                 path=stats.external_path,
                 failure_reason=None if stats.failure is None else stats.failure.name,

@@ -428,7 +428,7 @@ def _measured(figures: TaskFigures, labels: dict[str, str], period_ms: int) -> I
 
 
 def _native(figures: TaskFigures, labels: dict[str, str]) -> Iterator[Sample]:
-    """What the state backend told. A backend of the user's own may tell what no metric is for."""
+    """Metrics reported by the state backend. Unknown names from custom backends are ignored."""
     for name, value in figures.store.items():
         level = name.removeprefix(FILES_AT_LEVEL)
         if level != name:

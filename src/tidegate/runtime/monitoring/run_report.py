@@ -1,4 +1,4 @@
-"""Everything that can be told about a run, as plain data: pages show it, and its record in storage keeps it."""
+"""The report of a run, as plain data: pages show it, and the run's record in storage contains it."""
 
 from __future__ import annotations
 

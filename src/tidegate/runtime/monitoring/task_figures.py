@@ -94,6 +94,7 @@ class TaskFigures:
         self.uploads_failed += found.uploads_failed
         self.state_bytes = ack.state_bytes or self.state_bytes
         self.restore_ms = found.restore_ms or self.restore_ms
+        # Not every epoch measures these: an epoch without them leaves the last values.
         if found.pending_timers:
             self.pending_timers = found.pending_timers
         if found.state_sizes:
@@ -101,6 +102,7 @@ class TaskFigures:
         if found.memory:
             self.memory = {**self.memory, **found.memory}
         if found.store:
+            # A counter is what one attempt counted, so those of all attempts add up; a gauge replaces the last one.
             counted = {n: v for n, v in self.store.items() if n in NATIVE and NATIVE[n].kind is Kind.COUNTER}
             self.store = {name: value + counted.get(name, 0.0) for name, value in found.store.items()}
 

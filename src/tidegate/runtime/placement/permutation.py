@@ -43,10 +43,12 @@ def place(layout: Sequence[HostId], homes: Sequence[HostId | None]) -> Placed | 
     for partition in reversed(range(len(layout))):
         free[layout[partition]].append(partition)
     chosen: dict[int, int] = {}
+    # Slots that can keep the partition of their own number go first: another slot of the host could take it otherwise.
     for slot, home in enumerate(homes):
         if home is not None and layout[slot] == home:
             chosen[slot] = slot
             free[home].remove(slot)
+    # The others with state take any partition of their host.
     unplaceable: list[int] = []
     for slot, home in enumerate(homes):
         if home is None or slot in chosen:
@@ -58,6 +60,7 @@ def place(layout: Sequence[HostId], homes: Sequence[HostId | None]) -> Placed | 
     if unplaceable:
         hosts = sorted({home for slot in unplaceable if (home := homes[slot]) is not None})
         return Unplaceable(tuple(Slot(s) for s in unplaceable), tuple(hosts))
+    # Slots without state fill what is left, again their own number first.
     rest = sorted(partition for partitions in free.values() for partition in partitions)
     for slot, home in enumerate(homes):
         if home is None and slot in rest:

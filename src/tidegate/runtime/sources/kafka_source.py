@@ -85,27 +85,11 @@ def kafka_source(  # noqa: PLR0913 what a user may choose
     """
     names = [topics] if isinstance(topics, str) else list(topics)
     config = config or {}
-    if not names or not all(names):
-        raise GraphError("kafka_source needs a topic, or a list of topics.")
-    if isinstance(starting_offsets, str) and starting_offsets not in ("earliest", "latest"):
-        raise GraphError(
-            "starting_offsets is 'earliest', 'latest', or {topic: {partition: offset}}; "
-            f"it cannot be {starting_offsets!r}."
-        )
-    if isolation_level not in ("read_committed", "read_uncommitted"):
-        raise GraphError(f"isolation_level is 'read_committed' or 'read_uncommitted', not {isolation_level!r}.")
-    if max_offsets_per_trigger is not None and max_offsets_per_trigger < 1:
-        raise GraphError("max_offsets_per_trigger must be at least 1; omit it to read everything available.")
-    target_ms = (
-        None
-        if target_epoch_duration is None
-        else argument_ms("target_epoch_duration", target_epoch_duration, of="kafka_source")
-    )
-    if target_ms is not None and target_ms < 1:
-        raise GraphError("target_epoch_duration is how long an epoch should last, such as '5 s'.")
-    if taken := sorted(key for key in config if key in _OURS):
-        raise GraphError(f"{', '.join(taken)} in the config of a Kafka source is set by tidegate; remove it.")
+    _check_reading(names, starting_offsets, isolation_level, max_offsets_per_trigger)
+    target_ms = _target_ms(target_epoch_duration)
+    _check_config(config)
     decoding = _decoding({"key": key_format, "value": value_format}, names, on_decode_error)
+    # Spark passes options to a data source as text, and to two processes: the one that plans, and those of the tasks.
     options = {
         "servers": bootstrap_servers,
         "topics": json.dumps(names),
@@ -122,6 +106,35 @@ def kafka_source(  # noqa: PLR0913 what a user may choose
     }
     spark.dataSource.register(KafkaDataSource)
     return spark.readStream.format(FORMAT).options(**options).load()
+
+
+def _check_reading(topics: Sequence[str], starting: object, isolation: str, most_rows: int | None) -> None:
+    """Raise `GraphError` if this is not something that a source can read."""
+    if not topics or not all(topics):
+        raise GraphError("kafka_source needs a topic, or a list of topics.")
+    if isinstance(starting, str) and starting not in ("earliest", "latest"):
+        raise GraphError(
+            f"starting_offsets is 'earliest', 'latest', or {{topic: {{partition: offset}}}}; it cannot be {starting!r}."
+        )
+    if isolation not in ("read_committed", "read_uncommitted"):
+        raise GraphError(f"isolation_level is 'read_committed' or 'read_uncommitted', not {isolation!r}.")
+    if most_rows is not None and most_rows < 1:
+        raise GraphError("max_offsets_per_trigger must be at least 1; omit it to read everything available.")
+
+
+def _target_ms(duration: Duration | None) -> int | None:
+    if duration is None:
+        return None
+    target_ms = argument_ms("target_epoch_duration", duration, of="kafka_source")
+    if target_ms < 1:
+        raise GraphError("target_epoch_duration is how long an epoch should last, such as '5 s'.")
+    return target_ms
+
+
+def _check_config(config: Mapping[str, str]) -> None:
+    """Raise `GraphError` if librdkafka's settings contain some on which exactly-once reading depends."""
+    if ours := sorted(key for key in config if key in _OURS):
+        raise GraphError(f"{', '.join(ours)} in the config of a Kafka source is set by tidegate; remove it.")
 
 
 def _decoding(

@@ -98,8 +98,10 @@ def note_steps(
         reusable = notes_in(known.get(uid, FileList()))
         for name, content in source.notes.items():
             if len(content) <= _INLINE_BYTES:
+                # In the metadata itself: an object for each small note would cost a request at every checkpoint and restore.
                 query.append(QueryFile(f"sources/{uid}/{name}", content.decode()))
                 continue
+            # A log that only grew begins with the parts that `before` has stored.
             kept = reusable_parts(content, reusable.values())
             rest = content[sum(part.size_bytes for part in kept) :]
             if rest:

@@ -81,7 +81,7 @@ class AttemptState:
         self._keyed: list[tuple[str, KeyedStates]] = []
         self._lists: list[tuple[str, OperatorStates]] = []
         self.store_metrics: Mapping[str, float] = {}
-        """What the store told about itself before it was sealed."""
+        """Metrics that the store reported before it was sealed."""
         self.memory: dict[str, float] = {}
         """Figures of the memory of state, under the names of metrics."""
         self.base = assignment.versions[slot] if level > 0 else None
@@ -90,7 +90,11 @@ class AttemptState:
         """Its manifest, as far as `missing` has looked."""
         self.state_sizes: dict[str, dict[str, int]] = {}
         """Estimated bytes by operator and state, if they were looked at."""
-        self.uploads, self._keep, self._restore_order = assignment.work.of(slot) if level > 0 else ((), (), None)
+        # The source stage has no slot, and its work is empty.
+        uploads, keep, restore_order = assignment.work.of(slot) if level > 0 else ((), (), None)
+        self.uploads = uploads
+        self._keep = keep
+        self._restore_order = restore_order
         self.directory_of = partial(root.task_directory, assignment.job, assignment.lineage)
         self.directory = self.directory_of(TaskId(level, slot))
         self.backend = backend_named(assignment.backend, assignment.backend_options)

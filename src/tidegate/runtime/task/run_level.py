@@ -123,7 +123,7 @@ class _TaskAttempt:
         )
 
     def read(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Run every row through the operators, which the first row opens, unless functions are to be told something. Yield what
+        """Run every row through the operators, which the first row opens, unless functions have notices to receive. Yield what
         is ready to be sent."""
         if self.assignment.work.notices:
             self.chain.open()
@@ -206,8 +206,8 @@ class _TaskAttempt:
     @property
     def untouched(self) -> bool:
         """Whether neither a row nor a timer nor a notice has changed state, although the store may be open."""
-        told = bool(self.assignment.work.notices)
-        return self.barriers.rows == 0 and self.fired == 0 and not (told and self.state.lists_differ())
+        has_notices = bool(self.assignment.work.notices)
+        return self.barriers.rows == 0 and self.fired == 0 and not (has_notices and self.state.lists_differ())
 
     def drain(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Read the input and process no row: Spark kills a worker that leaves input unread. Keep the acknowledgements for the
@@ -290,6 +290,7 @@ class _TaskAttempt:
         level, sender, attempt = self.program.level, self.sender, self.attempt
 
         def barrier(target: int, rows: int) -> bytes:
+            # Acknowledgements travel once, on the channel to the same slot: the driver needs one of each.
             riders = acks if target == self.slot else ()
             return encode(
                 Barrier(
@@ -450,6 +451,7 @@ def _source_rows(task: _TaskAttempt, batches: Iterator[pa.RecordBatch]) -> Itera
                 times = struct.field(source.schema.index(source.watermark_column))
                 splits = None if source.split is None else struct.field(source.schema.index(source.split))
                 task.note_event_times(source.uid, times, splits)
+            # No edge of the plan leads into the source stage. This one carries the schema to the operators that read the source.
             stream = StreamRef(source.id)
             rows = EdgeRows(
                 Edge(

@@ -15,9 +15,9 @@ from tidegate.runtime.task.operators.process_operator import ProcessOperator
 from tidegate.state.accessors.access_meter import AccessMeter
 
 HOT_KEYS = 5
-"""Keys told of each operator."""
+"""Keys reported of each operator, at most."""
 _STATES = 200
-"""Readings of state accesses told, at most: those that took longest."""
+"""Readings of state accesses reported, at most: those that took longest."""
 COUNT_TIMERS_EVERY = 10
 """Timers are counted in one epoch out of so many: counting reads them."""
 

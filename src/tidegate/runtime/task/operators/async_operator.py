@@ -68,7 +68,7 @@ class AsyncOperator(RowOperator):
         return self.rows_in, self.rows_out, self._awaited, self._calls.finished
 
     def open(self, notices: Sequence[CheckpointNotice] = ()) -> None:
-        """An async function is not told of checkpoints."""
+        """An async function is not notified of checkpoints."""
         self._is_open = True
         self._own(lambda: self._calls.open(self._context))
 

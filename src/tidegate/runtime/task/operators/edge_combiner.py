@@ -74,11 +74,13 @@ def combined_rows(
         grouped[pane] = pa.array(start, mask=null_mask(times))
         values[_MS] = times
         if watermark_ms != MIN_WATERMARK:
+            # A row whose first window has ended may be late. The operator decides for each such row, and needs it whole.
             alone = _chosen((first_end - 1 <= watermark_ms) & ~null_mask(times))
     if any(_may_overflow(part, schema, batch) for part in combine.parts):
         alone = _chosen(np.ones(batch.num_rows, np.bool_))
     if alone is not None:
         grouped[_ALONE] = alone
+    # What each aggregate needs of its column, and for sessions their first and last event.
     wanted: list[tuple[str | list[str], str]] = [([], "count_all")]
     for number, part in enumerate(combine.parts):
         if part.column is not None:
@@ -87,6 +89,7 @@ def combined_rows(
             wanted += [(name, function) for function in _FUNCTIONS[part.name]]
     if isinstance(combine.intervals, SessionParts):
         wanted += [(_MS, "min"), (_MS, "max")]
+    # Without threads the order of groups is that of the rows, the same in every attempt.
     table = pa.table(grouped | values).group_by(list(grouped), use_threads=False).aggregate(wanted)
     made = {name: _one(table.column(name)) for name in table.column_names}
     rows = made["count_all"]

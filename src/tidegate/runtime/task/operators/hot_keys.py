@@ -18,7 +18,7 @@ _KEPT = 64
 _MOST = 4 * _KEPT
 _SHOWN_CHARS = 80
 _WORTH_TELLING = 0.01
-"""The share of its operator's rows from which a key is told."""
+"""The share of its operator's rows from which a key is reported."""
 _random = np.random.default_rng()
 
 

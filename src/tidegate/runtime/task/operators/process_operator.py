@@ -218,6 +218,7 @@ class ProcessOperator:
         try:
             if times is None:
                 context.row_time = None
+                # The targets of the loop are what accessors and the context read: no call sets them for each row.
                 for row, scope.key, scope.key_group in zip(rows, left, groups):
                     result = function(row, context)
                     if result is not None:

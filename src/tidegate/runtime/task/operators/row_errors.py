@@ -47,8 +47,8 @@ class RowErrors:
         if self._choice.action is ErrorAction.DEAD_LETTER:
             epoch = None if self._epoch is None else str(self._epoch)
             values = None if row is None else row._asdict()
-            told = None if values is None else _json(values)
-            letter = (self._name, key, told, text, trace_of(error), epoch, _position(values))
+            row_json = None if values is None else _json(values)
+            letter = (self._name, key, row_json, text, trace_of(error), epoch, _position(values))
             self._sides[self._choice.tag].append(letter)
 
 
