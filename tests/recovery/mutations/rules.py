@@ -1175,6 +1175,6 @@ MUTATIONS = (
         "src/tidegate/runtime/task/background_commit.py",
         "            if self.order.compares and history is not None:\n",
         "            if False:\n",
-        test="tests/unit/runtime/task/test_background_commit.py::test_a_task_publishes_nothing_next_to_output_of_another_history_if_the_driver_could_not_ask",
+        test="tests/unit/runtime/task/test_background_commit.py::test_a_task_commits_nothing_next_to_output_of_another_history_if_the_driver_could_not_ask",
     ),
 )

@@ -145,7 +145,7 @@ def test_what_was_not_carried_out_is_not_judged_by_its_effect() -> None:
     assert scaler._decider.history == ()
 
 
-def test_a_job_that_cannot_be_rescaled_is_told_that_it_only_gets_recommendations(
+def test_a_job_that_cannot_be_rescaled_logs_that_it_only_gets_recommendations(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     Run(ACTS)

@@ -96,7 +96,7 @@ def test_a_job_that_is_stopped_ends_with_the_savepoint_that_was_asked_for_and_re
 
 @pytest.mark.feature("J27")
 @pytest.mark.parametrize("savepoint", [False, True])
-def test_functions_are_told_of_the_snapshot_that_the_job_ends_with(tmp_path: Path, savepoint: bool) -> None:
+def test_functions_are_notified_of_the_snapshot_that_the_job_ends_with(tmp_path: Path, savepoint: bool) -> None:
     """No batch follows, so an empty epoch in which no timer fires tells them. Here the job ends without others, which uploads
     and output may need."""
     with Place(tmp_path).run(listening=frozenset({1}), out=Target()) as job:

@@ -80,7 +80,7 @@ def test_the_exit_code_says_how_it_ended(status: str, error: BaseException | Non
     assert (ending.problem is None) == (error is None)
 
 
-def test_a_signal_stops_it_in_order() -> None:
+def test_a_signal_stops_the_job_gracefully() -> None:
     run = Pretended()
     ending = Ending(run, 60)
     tell(ending)
@@ -204,7 +204,7 @@ class GatewayGone(Exception):
     [GatewayGone("Answer from Java side is empty"), EpochFailed("The Spark session has ended.", session_ended=True)],
     ids=["a call fails", "tasks are placed"],
 )
-def test_a_signal_that_ends_the_jvm_as_well_is_told_in_a_sentence_and_not_as_a_failure(error: Exception) -> None:
+def test_a_signal_that_also_ends_the_jvm_is_reported_in_one_sentence_and_not_as_a_failure(error: Exception) -> None:
     run = Pretended(error=error)
     ending = Ending(run, 30)
     tell(ending)

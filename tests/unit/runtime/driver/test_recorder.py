@@ -66,7 +66,7 @@ def test_a_failure_is_recorded_at_once(storage: Storage) -> None:
     run.recorder.join(60)
 
 
-def test_a_recorder_that_cannot_tell_what_is_new_goes_on(storage: Storage) -> None:
+def test_a_recorder_continues_after_an_error_in_what_it_records(storage: Storage) -> None:
     run = Recorded(storage)
     eventually(lambda: run.stored().status == "RUNNING")
     run.confused = True

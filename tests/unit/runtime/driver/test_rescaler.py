@@ -179,7 +179,7 @@ def test_a_checkpoint_that_contains_everything_is_used_as_it_is(rescaled: Rescal
     assert rescaled.job.loop.statistics.counts.completed == published + 1, "the one before the pause"
 
 
-def test_output_that_waits_for_a_sink_is_published_once_and_in_order(rescaled: Rescaled) -> None:
+def test_output_that_waits_for_a_sink_is_committed_once_and_in_order(rescaled: Rescaled) -> None:
     target: Target = rescaled.target  # type: ignore[attr-defined]
     target.error = OSError("away")
     epochs = [rescaled.epoch()]

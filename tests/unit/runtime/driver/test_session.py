@@ -58,7 +58,7 @@ def test_batches_without_a_bound_that_an_arrow_column_can_hold_are_refused(size)
     assert f'.config("{BATCH_BYTES}", "64m")' in str(refused.value)
 
 
-def test_settings_that_can_still_be_changed_are_told_apart():
+def test_error_separates_settings_that_can_still_be_changed():
     with pytest.raises(PreconditionFailed) as refused:
         check_session(lambda key, default: default, "4.3.0", lambda key: key.startswith("spark.sql."))
     told = str(refused.value).splitlines()

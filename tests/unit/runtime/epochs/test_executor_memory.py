@@ -97,7 +97,7 @@ def test_a_budget_that_spark_leaves_no_room_for_is_refused_with_the_numbers() ->
 
 
 @pytest.mark.feature("F36")
-def test_a_job_that_asks_for_no_size_starts_with_little_memory_and_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_job_without_a_memory_size_starts_with_little_memory_and_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     """It may have run with these settings before there was a budget."""
     with caplog.at_level("WARNING", "tidegate"):
         chosen = memory(executor_memoryOverhead="384m", executor_cores="4").with_budget({})

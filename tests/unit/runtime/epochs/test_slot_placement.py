@@ -154,7 +154,7 @@ class Clocked:
         self.interrupts.set()
 
 
-def test_a_placement_that_was_slow_once_does_not_delay_the_loss_of_a_host_for_ever(monkeypatch, tmp_path):
+def test_one_slow_placement_does_not_delay_the_loss_of_a_host_forever(monkeypatch, tmp_path):
     """The first one took ten minutes. Ten fast ones later, a host that is silent has the time that it had before."""
     spark = Clocked(monkeypatch, tmp_path, [600.0, *[0.1] * 16, None])
     placement = SlotPlacement(spark, 1, LocalVersions("job", LINE, {}))  # type: ignore[arg-type]

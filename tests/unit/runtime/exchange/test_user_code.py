@@ -160,7 +160,7 @@ def test_a_value_that_does_not_fit_its_state_shows_key_and_line():
     assert "Also written in rules.py:9." in text
 
 
-def test_a_submodule_is_told_from_a_package():
+def test_error_distinguishes_a_missing_submodule_from_a_missing_package():
     def imports(row):
         import json.no_such_part  # noqa: F401
 
@@ -204,7 +204,7 @@ def test_a_package_that_is_missing_when_the_functions_are_loaded_gets_the_same_a
     assert "GraphError" not in text
 
 
-def test_a_name_that_an_executors_module_does_not_have_is_told_with_what_to_send():
+def test_error_for_a_name_missing_in_an_executors_module_says_what_to_send():
     program = pickle.dumps(UsesMissingPackage("json")).replace(b"import_module", b"import_modulo")
     with pytest.raises(FunctionFailed, match=r"cannot be loaded on an executor.*import_modulo.*spark\.submit\.pyFiles"):
         TaskAssignment.unpickle(SimpleNamespace(program=program))

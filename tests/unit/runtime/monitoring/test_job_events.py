@@ -82,7 +82,7 @@ def test_an_epoch_has_the_time_of_each_level_and_the_spans_of_all_its_tasks() ->
 
 
 @given(st.lists(st.sampled_from(STATUSES)))
-def test_a_status_is_told_when_it_changes_and_never_after_the_end(wanted: list[str]) -> None:
+def test_listeners_get_a_status_when_it_changes_and_never_after_the_end(wanted: list[str]) -> None:
     heard = Heard()
     events = JobEvents("orders", [heard])
     for status in wanted:
@@ -126,7 +126,7 @@ def test_a_restore_tells_what_each_task_fetched(caplog: pytest.LogCaptureFixture
     assert [record.getMessage() for record in caplog.records] == [str(event)], "once in the log"
 
 
-def test_every_checkpoint_that_is_counted_is_told_once(tmp_path: Any) -> None:
+def test_listeners_get_one_event_for_every_counted_checkpoint(tmp_path: Any) -> None:
     heard = Heard()
     events = JobEvents("job", [heard])
     statistics = CheckpointStatsTracker(on_ended=events.checkpoint)

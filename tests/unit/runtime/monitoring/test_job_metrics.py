@@ -356,7 +356,7 @@ def test_the_sink_that_holds_batches_is_named():
     assert values(metrics, catalog.HELD_TIME, run) == {"db": 2_000, "log": 0}
 
 
-def test_phases_of_the_last_epoch_are_told():
+def test_metrics_include_the_phases_of_the_last_epoch():
     metrics = JobMetrics(())
     metrics.epoch(report(1, phases={"plan": 9, "run": 9}), [])
     metrics.epoch(report(2, phases={"plan": 20, "run": 470, "level 1": 400}), [])

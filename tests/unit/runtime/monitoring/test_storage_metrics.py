@@ -37,6 +37,6 @@ def test_the_last_checkpoint_has_a_sample_for_each_kind_of_request_and_its_cost(
 
 
 @pytest.mark.parametrize(("is_priced", "uptime_ms"), [(False, DAY_MS), (True, 1_000)])
-def test_no_cost_is_told_for_a_directory_or_in_the_first_minute(is_priced: bool, uptime_ms: int) -> None:
+def test_no_cost_is_reported_for_a_directory_or_in_the_first_minute(is_priced: bool, uptime_ms: int) -> None:
     found = storage_samples({"write": (1, 1)}, is_priced=is_priced, stored_bytes=0, uptime_ms=uptime_ms)
     assert catalog.STORAGE_COST not in {sample.metric for sample in found}

@@ -60,7 +60,7 @@ def rows(tmp_path: Path) -> Rows:
     return Rows(tmp_path)
 
 
-def test_a_task_publishes_output_of_an_earlier_epoch_and_says_so_with_its_acknowledgement(rows: Rows) -> None:
+def test_a_task_commits_output_of_an_earlier_epoch_and_acknowledges_it(rows: Rows) -> None:
     order = rows.order(1, "a", "b")
     assert rows.visible() == []
     (told,) = rows.publish(2, order)
@@ -99,7 +99,7 @@ class Marked:
 
 
 @pytest.mark.parametrize("compares", [True, False])
-def test_a_task_publishes_nothing_next_to_output_of_another_history_if_the_driver_could_not_ask(compares: bool) -> None:
+def test_a_task_commits_nothing_next_to_output_of_another_history_if_the_driver_could_not_ask(compares: bool) -> None:
     """The marker is of another slot. Without the order to compare, the driver has asked when the job started."""
     request = Committable(lineage=LINE, sink=Uid("out"), epoch=EpochId(Term(1), 1), slot=Slot(0), payload=b"")
     order = CommitOrder(Uid("out"), 0, (request,), compares)

@@ -122,7 +122,7 @@ def test_rows_that_a_task_writes_to_its_own_sinks_are_rows_out(tmp_path):
     assert ack.operators["out"] == (3, 0)
 
 
-def test_a_task_reports_the_name_of_its_host_beside_the_id_of_its_disk(tmp_path):
+def test_a_task_reports_the_name_of_its_host_and_the_id_of_its_disk(tmp_path):
     ack = Level(tmp_path).run(["a"], [barrier(0, 1), barrier(1, 0)])
     assert ack.host_name == socket.gethostname()
     assert "@" in ack.host

@@ -103,14 +103,14 @@ def diary(rows: Any) -> Any:
 
 
 @pytest.mark.feature("J27")
-def test_a_function_is_told_after_open_and_before_the_first_row_in_the_order_given(tmp_path: Any) -> None:
+def test_a_function_is_notified_after_open_before_the_first_row_and_in_the_given_order(tmp_path: Any) -> None:
     notices = (CheckpointNotice(3, False), *complete(4, 6))
     Task(tmp_path, diary).run({"letter": "a"}, notices=notices)
     assert PUBLISHED == ["open", "aborted 3", "complete 4", "complete 6", "a", "close"]
 
 
 @pytest.mark.feature("J27")
-def test_a_task_without_rows_is_told_and_one_without_notices_opens_nothing(tmp_path: Any) -> None:
+def test_a_task_without_rows_is_notified_and_one_without_notices_opens_nothing(tmp_path: Any) -> None:
     task = Task(tmp_path, diary)
     task.run(notices=complete(1))
     assert PUBLISHED == ["open", "complete 1", "close"]
@@ -120,9 +120,7 @@ def test_a_task_without_rows_is_told_and_one_without_notices_opens_nothing(tmp_p
 
 @BACKENDS
 @pytest.mark.feature("J27")
-def test_what_a_function_writes_to_operator_state_when_told_is_kept_even_without_rows(
-    tmp_path: Any, backend: str
-) -> None:
+def test_operator_state_written_in_a_notification_is_kept_even_without_rows(tmp_path: Any, backend: str) -> None:
     task = Task(tmp_path, letters, backend)
     task.run({"letter": "a"}, {"letter": "b"})
     before = task.version
@@ -137,7 +135,7 @@ def test_what_a_function_writes_to_operator_state_when_told_is_kept_even_without
 
 @BACKENDS
 @pytest.mark.feature("J27")
-def test_a_task_whose_function_had_nothing_to_do_when_told_keeps_its_version(tmp_path: Any, backend: str) -> None:
+def test_a_notification_that_changes_nothing_keeps_the_version(tmp_path: Any, backend: str) -> None:
     """Otherwise each checkpoint of an idle job would give rise to the next."""
     task = Task(tmp_path, letters, backend)
     task.run({"letter": "a"})
@@ -176,7 +174,7 @@ class Passes(tg.KeyedProcessFunction):
         yield (row.letter,)
 
 
-def test_a_function_before_the_shuffle_is_told_too(tmp_path: Any) -> None:
+def test_a_function_before_the_shuffle_is_notified_too(tmp_path: Any) -> None:
     def build(rows: Any) -> Any:
         return (
             rows.map(Diary(), schema="letter string").key_by("letter").process("op", Passes(), schema="letter string")

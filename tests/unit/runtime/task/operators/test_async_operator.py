@@ -365,7 +365,7 @@ class NotAsync(tg.AsyncFunction):
         return row
 
 
-def test_a_function_that_is_not_a_coroutine_is_told_so():
+def test_error_names_an_async_function_that_is_no_coroutine():
     with running(NotAsync()) as made, pytest.raises(FunctionFailed, match="Write async def async_invoke"):
         made.process([1])
 

@@ -51,13 +51,13 @@ def test_rows_that_were_combined_count_as_many() -> None:
     assert shares(sketch) == {"a": 0.97, "b": 0.03}
 
 
-def test_a_key_is_told_as_a_short_text() -> None:
+def test_a_hot_key_is_reported_as_a_short_text() -> None:
     sketch = KeySketch()
     sketch.add([("eu", 7), ("x" * 200, 1)])
     assert [key for key, _ in sketch.top(2)] == ["eu, 7", "x" * 79 + "…"]
 
 
-def test_uniform_keys_are_not_told() -> None:
+def test_uniform_keys_are_not_reported() -> None:
     sketch = KeySketch()
     sketch.add([f"key-{n}" for n in range(200)])
     assert sketch.top(5) == []
