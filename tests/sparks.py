@@ -20,8 +20,6 @@ LOCAL_MASTER = "local[2,4]"
 """Two cores, and four attempts of a task as on a cluster; plain `local[2]` would never retry one."""
 
 SETTINGS = {
-    "spark.sql.adaptive.enabled": "false",
-    "spark.shuffle.reduceLocality.enabled": "false",
     "spark.locality.wait": "10s",
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.session.timeZone": "UTC",
@@ -56,8 +54,15 @@ def session(master: str = LOCAL_MASTER, **conf: str) -> SparkSession:
 
     Settings are given with `_` for `.`, as in `spark_locality_wait="0s"`, or as `**{"spark.locality.wait": "0s"}`.
     """
+    # Late: most tests import this module for ROOT alone.
+    import pyspark
+    from pyspark.sql import SparkSession
+
+    from tidegate.runtime.spark_versions import requirements
+
     global _present
-    wanted = SETTINGS | (CLUSTER_SETTINGS if master.startswith("spark://") else {})
+    wanted = {requirement.key: requirement.wanted for requirement in requirements(pyspark.__version__)}
+    wanted |= SETTINGS | (CLUSTER_SETTINGS if master.startswith("spark://") else {})
     wanted |= {name.replace("_", "."): value for name, value in conf.items()}
     if _present is not None and _present[:2] == (master, wanted) and _lives(_present[2]):
         return _present[2]
@@ -67,8 +72,6 @@ def session(master: str = LOCAL_MASTER, **conf: str) -> SparkSession:
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if str(ROOT) not in paths:
         os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, paths)])
-    from pyspark.sql import SparkSession
-
     builder = SparkSession.builder.master(master).appName("tidegate-tests")
     for name, value in wanted.items():
         builder = builder.config(name, value)

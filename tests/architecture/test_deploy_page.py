@@ -11,7 +11,7 @@ import yaml
 
 from tidegate.core.durations import duration_ms
 from tidegate.runtime.driver.ending import ExitCode
-from tidegate.runtime.driver.session import REQUIREMENTS
+from tidegate.runtime.spark_versions import OLDEST, requirements
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "operations" / "deploy.md").read_text()
 
@@ -68,6 +68,7 @@ def test_the_unit_gives_the_driver_time_to_stop_and_does_not_restart_what_must_n
 
 def test_the_page_names_every_spark_setting_that_a_session_must_have() -> None:
     table = PAGE.partition("## Spark settings")[2].partition("These are yours to set")[0]
-    for requirement in REQUIREMENTS:
+    oldest = requirements(f"{OLDEST[0]}.{OLDEST[1]}.0")
+    for requirement in (*oldest, *requirements("4.3.0")):
         named = requirement.key in table or requirement.key.rpartition(".")[2] in table
         assert named, requirement.key

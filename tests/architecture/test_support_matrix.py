@@ -58,5 +58,5 @@ def test_an_extra_asks_for_what_the_page_says(what: str, extra: str) -> None:
 
 def test_python_and_spark_are_those_of_the_package() -> None:
     assert PROJECT["requires-python"].removeprefix(">=") in row("Python")[1]
-    assert any(wanted == "pyspark[sql]>=4.2" for wanted in PROJECT["dependencies"])
-    assert "4.2 or later" in row("Spark (PySpark)")[1]
+    assert any(wanted == "pyspark[sql]>=4.1" for wanted in PROJECT["dependencies"])
+    assert "4.1 or later" in row("Spark (PySpark)")[1]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+import pyspark
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
@@ -15,65 +15,7 @@ from tidegate.core.errors import PreconditionFailed
 from tidegate.core.java import JAVA_NEEDED, java_problem
 from tidegate.runtime.driver.interrupts import children_ignore_sigterm
 from tidegate.runtime.epochs import worker_daemon
-
-
-@dataclass(frozen=True, slots=True)
-class Requirement:
-    """One Spark setting that correctness or affinity depends on."""
-
-    key: str
-    wanted: str
-    default: str
-    """Spark's value if the key is not set."""
-    why: str
-
-
-REQUIREMENTS = (
-    Requirement(
-        "spark.sql.adaptive.enabled",
-        "false",
-        "true",
-        "adaptive execution changes partitions while a job runs, and a slot would lose its state",
-    ),
-    Requirement(
-        "spark.shuffle.reduceLocality.enabled",
-        "false",
-        "true",
-        "tasks would follow their input's blocks instead of their state",
-    ),
-    Requirement(
-        "spark.sql.shuffle.orderIndependentChecksum.enabled",
-        "true",
-        "true",
-        "without shuffle checksums, nothing detects that a source task ran again with other rows",
-    ),
-    Requirement(
-        "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch",
-        "true",
-        "true",
-        "a stage whose input changed must run again as a whole",
-    ),
-    Requirement(
-        "spark.sql.unionOutputPartitioning",
-        "true",
-        "true",
-        "rows and the anchor that keeps tasks with their state would not share partitions",
-    ),
-    Requirement("spark.speculation", "false", "false", "a second copy of a task doubles its work and gains nothing"),
-    Requirement(
-        "spark.shuffle.push.enabled",
-        "false",
-        "false",
-        "merged shuffle blocks are not covered by the checksums and do not keep the order of rows",
-    ),
-    Requirement(
-        "spark.sql.streaming.offsetLog.formatVersion",
-        "1",
-        "1",
-        "positions of sources are read from Spark's offset log, in format version 1",
-    ),
-)
-
+from tidegate.runtime.spark_versions import check_version, requirements
 
 BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 _BATCH_BYTES_DEFAULT = "64m"
@@ -122,7 +64,8 @@ def session(name: str, *, master: str | None = None, config: Mapping[str, str] |
         # Spark's own warnings would drown the lines of the job. For Spark's: config={"spark.log.level": "INFO"}. See quiet_java.
         "spark.log.level": "ERROR",
         "spark.sql.session.timeZone": "UTC",
-        **{requirement.key: requirement.wanted for requirement in REQUIREMENTS},
+        # The cluster's version is not known yet. It should be the same, and `check_session` looks at what it really is.
+        **{requirement.key: requirement.wanted for requirement in requirements(pyspark.__version__)},
         **(config or {}),
     }
     settings |= quiet_java(config or {}, os.environ)
@@ -194,8 +137,11 @@ def check_session(
     Spark version of the session, which need not be that of the Python package. `can_change` says which settings can be changed
     while the session runs.
     """
+    # First: the settings of a version that is too old are not known.
+    check_version("PySpark", pyspark.__version__)
+    check_version("Spark", version)
     wrong: list[tuple[str, str, str]] = []
-    for requirement in REQUIREMENTS:
+    for requirement in requirements(version):
         found = get(requirement.key, requirement.default) or requirement.default
         if found.lower() != requirement.wanted:
             wrong.append((requirement.key, requirement.wanted, requirement.why))
@@ -205,10 +151,6 @@ def check_session(
         wrong.append((BATCH_BYTES, _BATCH_BYTES_DEFAULT, why))
     if wrong:
         raise PreconditionFailed("This SparkSession is not set up for tidegate. " + _what_to_change(wrong, can_change))
-    import pyspark  # noqa: PLC0415 start-up time
-
-    _check_version("PySpark", pyspark.__version__)
-    _check_version("Spark", version)
 
 
 def _what_to_change(wrong: Sequence[tuple[str, str, str]], can_change: Callable[[str], bool]) -> str:
@@ -228,11 +170,3 @@ def _what_to_change(wrong: Sequence[tuple[str, str, str]], can_change: Callable[
             *built,
         ]
     return "\n".join(advice)
-
-
-def _check_version(of: str, version: str) -> None:
-    major, minor = (int(part) for part in version.split(".")[:2])
-    if (major, minor) < (4, 2):
-        raise PreconditionFailed(
-            f"{of} {version} is too old: tidegate needs 4.2 or later, the first with the shuffle checksums it relies on."
-        )

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from tidegate.connectors.kafka.epoch_size import EpochSize
@@ -27,6 +26,13 @@ from tidegate.connectors.kafka.positions import Offsets, Range, advance, from_js
 from tidegate.connectors.kafka.reader import Cluster, Isolation, Watch, read_range
 from tidegate.core.durations import Duration, argument_ms
 from tidegate.core.errors import GraphError, PreconditionFailed, TidegateError
+from tidegate.runtime.spark_versions import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+    check_read_limits,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -104,6 +110,7 @@ def kafka_source(  # noqa: PLR0913 what a user may choose
         _DECODING: replace(decoding, headers=include_headers).to_json(),
         **{f"{_SECRET}{key}": str(value) for key, value in config.items()},
     }
+    check_read_limits(spark.version)
     spark.dataSource.register(KafkaDataSource)
     return spark.readStream.format(FORMAT).options(**options).load()
 

@@ -1,7 +1,8 @@
 """The directory of the streaming query, in which Spark records how far it has read. It is on the driver's disk and is
 created for every start from what a checkpoint stored; tidegate never relies on Spark's own recovery.
 
-    offsets/{batch}       where each source stands after the batch: a version, a line about the batch, a line for each source
+    offsets/{batch}       where each source stands after the batch: a version, a line about the batch, a line for each source.
+                          Written in version 1, read in versions 1 and 2
     commits/{batch}       that the batch was run
     sources/{i}/…         notes of source i: where it began (rate, Kafka), or which files it has seen (files)
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +23,9 @@ from tidegate.runtime.sources.file_log import put_down
 NOWHERE = "-"
 """Spark's notation for a source that has not started."""
 _VERSION = "v1"
-"""The version of the offset log. From version 2 on, Spark writes sources by name instead of by position."""
+"""The version of the offset log that queries start from. Spark continues a log in the version that it finds."""
+_VERSION_BY_NAME = "v2"
+"""Since Spark 4.2: each line begins with the name of a source, which is its number unless the query names its sources."""
 _COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
 _NOTE = re.compile(r"(\d+)(\.compact)?")
 
@@ -56,18 +60,57 @@ def read_positions(directory: Path, batch_id: int) -> Positions | None:
         text = path.read_text()
     except FileNotFoundError:
         return None
-    lines = text.splitlines()
-    if len(lines) < 3 or lines[0] != _VERSION:
+    try:
+        logged = parse_offsets(text)
+    except ValueError:
+        logged = None
+    # Sources with names have no order. `check_session` refuses the setting that makes Spark ask for names.
+    if logged is None or not logged.lines or list(logged.lines) != [str(place) for place in range(len(logged.lines))]:
         raise ProtocolViolation(
             f"The offset log {path} has a format that tidegate does not know: it begins with {text[:40]!r}, not "
             f"{_VERSION!r}. Set spark.sql.streaming.offsetLog.formatVersion to 1."
         )
-    return Positions(tuple(lines[2:]), lines[1])
+    return Positions(tuple(logged.lines.values()), logged.batch)
 
 
-def read_sources(directory: Path, positions: Positions | None, count: int) -> tuple[SourceNotes, ...]:
+@dataclass(frozen=True, slots=True)
+class LoggedOffsets:
+    """A file of the offset log."""
+
+    batch: str
+    lines: Mapping[str, str]
+    """The line of each source by its name. The names of a log without names are the numbers of the sources, in order."""
+
+
+def parse_offsets(text: str) -> LoggedOffsets:
+    """Parse a file of the offset log. Raises ValueError if its version is unknown."""
+    version, batch, *lines = text.splitlines()
+    if version == _VERSION:
+        return LoggedOffsets(batch, {str(place): line for place, line in enumerate(lines)})
+    if version != _VERSION_BY_NAME:
+        raise ValueError(version)
+    by_name = dict(_named(line) for line in lines)
+    # Spark writes a map of more than four sources in the order of its hash table.
+    return LoggedOffsets(batch, {name: by_name[name] for name in sorted(by_name, key=_number_first)})
+
+
+def _named(line: str) -> tuple[str, str]:
+    name, colon, offset = line.partition(":")
+    if not colon or name.startswith("{"):
+        raise ValueError(line)
+    return name, offset
+
+
+def _number_first(name: str) -> tuple[int, str]:
+    return (int(name), "") if name.isdecimal() else (sys.maxsize, name)
+
+
+def read_sources(
+    directory: Path, positions: Positions | None, count: int, names: Sequence[str] | None = None
+) -> tuple[SourceNotes, ...]:
     """Return what each of `count` sources needs to resume from `positions`; None: from the beginning, which is kept if a
-    source has fixed it (Kafka's "latest" must mean the same after a restart).
+    source has fixed it (Kafka's "latest" must mean the same after a restart). `names` are the folders of notes, if the query
+    names its sources.
     """
     if positions is not None and len(positions.lines) != count:
         raise PreconditionFailed(
@@ -76,7 +119,8 @@ def read_sources(directory: Path, positions: Positions | None, count: int) -> tu
             "two sources and union them afterwards; read a DataFrame that is used twice only once."
         )
     lines = (None,) * count if positions is None else positions.lines
-    return tuple(_read_source(directory / "sources" / str(place), line) for place, line in enumerate(lines))
+    folders = [str(place) for place in range(count)] if names is None else names
+    return tuple(_read_source(directory / "sources" / folder, line) for folder, line in zip(folders, lines))
 
 
 def _read_source(directory: Path, line: str | None) -> SourceNotes:

@@ -19,9 +19,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from tidegate.core.errors import PreconditionFailed
-from tidegate.runtime.sources.query_directory import NOWHERE, Positions, SourceNotes, log_offset, read_sources
+from tidegate.runtime.sources.query_directory import (
+    NOWHERE,
+    LoggedOffsets,
+    Positions,
+    SourceNotes,
+    log_offset,
+    parse_offsets,
+    read_sources,
+)
 
-_VERSION = "v1"
 _STORE = "spark.sql.streaming.stateStore."
 """Settings of the query without which its state cannot be read."""
 
@@ -68,8 +75,8 @@ class StoppedQuery:
                 f"{path}/offsets and {path}/commits. Give the directory that the query has as its checkpointLocation."
             )
         batch = max(done)
-        about, lines = _offsets(path, batch, offsets[batch])
-        told, after = json.loads(about), json.loads(_lines(commits[batch])[1])
+        logged = _offsets(path, batch, offsets[batch])
+        told, after = json.loads(logged.batch), json.loads(_lines(commits[batch])[1])
         settings = {name: str(value) for name, value in told.get("conf", {}).items() if name.startswith(_STORE)}
         with _settings(spark, settings):
             operators = _operators(spark, path)
@@ -77,7 +84,7 @@ class StoppedQuery:
             path=path,
             batch=batch,
             unfinished=any(other > batch for other in offsets),
-            sources=_sources(spark, path, lines),
+            sources=_sources(spark, path, logged),
             watermark_ms=told.get("batchWatermarkMs") or None,
             next_watermark_ms=after.get("nextBatchWatermarkMs") or None,
             clock_ms=int(told.get("batchTimestampMs", 0)),
@@ -155,24 +162,25 @@ def _lines(content: bytes) -> list[str]:
     return content.decode().splitlines()
 
 
-def _offsets(path: str, batch: int, content: bytes) -> tuple[str, tuple[str, ...]]:
-    """Return the line about a batch, and the positions of the sources after it."""
-    version, about, *lines = _lines(content)
-    if version != _VERSION:
+def _offsets(path: str, batch: int, content: bytes) -> LoggedOffsets:
+    try:
+        return parse_offsets(content.decode())
+    except ValueError:
+        version = content.decode().partition("\n")[0]
         raise PreconditionFailed(
-            f"{path}/offsets/{batch} has format {version!r}, in which sources have names; tidegate can read {_VERSION!r}. Run "
-            "the query once more with spark.sql.streaming.offsetLog.formatVersion=1."
-        )
-    return about, tuple(lines)
+            f"{path}/offsets/{batch} has format {version!r:.40}; tidegate can read versions 1 and 2. Run the query once more "
+            "with spark.sql.streaming.offsetLog.formatVersion=1."
+        ) from None
 
 
-def _sources(spark: SparkSession, path: str, lines: tuple[str, ...]) -> tuple[SourceNotes, ...]:
+def _sources(spark: SparkSession, path: str, logged: LoggedOffsets) -> tuple[SourceNotes, ...]:
+    positions, names = Positions(tuple(logged.lines.values())), list(logged.lines)
     with tempfile.TemporaryDirectory(prefix="tidegate-import-") as folder:
         for name, content in _read(spark, f"{path}/sources").items():
             file = Path(folder) / "sources" / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content)
-        return read_sources(Path(folder), Positions(lines), len(lines))
+        return read_sources(Path(folder), positions, len(names), names)
 
 
 def _operators(spark: SparkSession, path: str) -> tuple[SparkOperator, ...]:

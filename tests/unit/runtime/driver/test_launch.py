@@ -38,18 +38,18 @@ from tidegate.runtime.driver import launch
 from tidegate.runtime.driver.interrupts import Interrupt
 from tidegate.runtime.driver.launch import _identity, _Launch, _origin, run_bounded, run_job
 from tidegate.runtime.driver.running_job import RunningJob
-from tidegate.runtime.driver.session import REQUIREMENTS
 from tidegate.runtime.epochs.clocks import Clocks
 from tidegate.runtime.epochs.run_options import RunOptions
 from tidegate.runtime.epochs.settings import read_settings
 from tidegate.runtime.epochs.trigger import EpochTrigger
 from tidegate.runtime.monitoring.job_events import JobEvents
 from tidegate.runtime.sources.source_notes import UnclaimedPositions
+from tidegate.runtime.spark_versions import requirements
 from tidegate.savepoint.restore_compatibility import StateChanged
 from tidegate.storage import RoutedStorage, StorageMisconfigured, open_storage
 
 KEYS_8 = 8
-SETTINGS = {requirement.key: requirement.wanted for requirement in REQUIREMENTS}
+SETTINGS = {requirement.key: requirement.wanted for requirement in requirements("4.2.0")}
 
 
 class Session:

@@ -13,12 +13,13 @@ from tidegate.core.errors import PreconditionFailed
 from tidegate.runtime.driver.session import (
     BATCH_BYTES,
     JAVA_OPTIONS,
-    REQUIREMENTS,
     check_session,
     local_workers,
     quiet_java,
 )
+from tidegate.runtime.spark_versions import requirements
 
+REQUIREMENTS = requirements("4.3.0")
 RIGHT = {requirement.key: requirement.wanted for requirement in REQUIREMENTS}
 
 
@@ -71,16 +72,29 @@ def test_letters_may_be_capital():
     check({key: value.upper() for key, value in RIGHT.items()})
 
 
-def test_a_spark_without_shuffle_checksums_is_too_old(monkeypatch):
-    monkeypatch.setattr("pyspark.__version__", "4.1.2")
-    with pytest.raises(PreconditionFailed, match=r"PySpark 4\.1\.2 .* 4\.2 or later"):
+def test_a_pyspark_that_is_too_old_is_refused(monkeypatch):
+    monkeypatch.setattr("pyspark.__version__", "4.0.4")
+    with pytest.raises(PreconditionFailed, match=r"PySpark 4\.0\.4 .* 4\.1 or later"):
         check(RIGHT)
 
 
 def test_a_new_pyspark_on_an_older_spark_is_refused_too():
-    with pytest.raises(PreconditionFailed, match=r"Spark 4\.1\.2 .* 4\.2 or later"):
-        check(RIGHT, "4.1.2")
+    with pytest.raises(PreconditionFailed, match=r"Spark 4\.0\.4 .* 4\.1 or later"):
+        check(RIGHT, "4.0.4")
     check(RIGHT, "4.2.0-SNAPSHOT")
+
+
+def test_a_session_of_spark_4_1_needs_what_later_versions_do_by_themselves():
+    with pytest.raises(PreconditionFailed) as refused:
+        check({}, "4.1.4")
+    keys = [line.split('"')[1] for line in str(refused.value).splitlines()[1:]]
+    assert keys == [
+        "spark.sql.adaptive.enabled",
+        "spark.shuffle.reduceLocality.enabled",
+        "spark.sql.shuffle.orderIndependentChecksum.enabled",
+        "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch",
+    ]
+    check(RIGHT, "4.1.4")
 
 
 def quiet_option(config: dict[str, str], environment: dict[str, str]) -> str:

@@ -65,6 +65,8 @@ def test_settings_of_the_client_arrive_and_headers_are_columns_where_wanted():
 class Session:
     """As much of a SparkSession as declaring a source asks for. The reader is the one that Spark would make."""
 
+    version = "4.2.0"
+
     @property
     def dataSource(self):
         return self

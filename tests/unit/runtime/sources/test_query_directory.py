@@ -11,6 +11,7 @@ from tidegate.runtime.sources.query_directory import (
     SkipBatch,
     SourceNotes,
     decide_batch,
+    parse_offsets,
     read_positions,
     read_sources,
     rebuild,
@@ -44,7 +45,30 @@ def test_positions_are_read_from_the_offset_log(tmp_path):
     assert read_positions(tmp_path, 3) is None
 
 
-@pytest.mark.parametrize("text", ["{}", 'v2\n{"batchWatermarkMs":0}\n{"0":"7"}', "v10\n{}\n7", "vast\n{}\n7"])
+def test_positions_of_version_2_are_read_in_the_order_of_the_sources(tmp_path):
+    """Spark writes them in any order."""
+    (tmp_path / "offsets").mkdir()
+    lines = [f'{place}:{{"at":{place}}}' for place in (10, 2, 0, 1, 3, 4, 5, 6, 7, 8)]
+    (tmp_path / "offsets" / "4").write_text("\n".join(["v2", '{"batchWatermarkMs":0}', *lines, "9:-"]))
+    expected = [f'{{"at":{place}}}' for place in range(9)] + ["-", '{"at":10}']
+    assert read_positions(tmp_path, 4) == Positions(tuple(expected))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        "v1\n{}",
+        'v2\n{"batchWatermarkMs":0}\n{"0":"7"}',
+        "v2\n{}\n7",
+        "v2\n{}\norders:7",
+        "v2\n{}\n0:7\n2:8",
+        "v3\n{}\n0:7",
+        "v10\n{}\n7",
+        "vast\n{}\n7",
+    ],
+)
 def test_an_unknown_form_of_the_log_is_refused(tmp_path, text):
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "4").write_text(text)
@@ -69,6 +93,17 @@ def test_a_log_of_files_is_kept_from_its_last_compaction_to_the_position(tmp_pat
     assert sorted(found.notes) == ["10", "11", "9.compact"]
     (early,) = read_sources(tmp_path, Positions(('{"logOffset":3}',)), 1)
     assert sorted(early.notes) == ["0", "1", "2", "3"]
+
+
+def test_sources_with_names_have_their_notes_in_folders_of_these_names(tmp_path):
+    logged = parse_offsets('v2\n{"conf":{}}\nreturns:{"logOffset":0}\norders:25')
+    assert list(logged.lines) == ["orders", "returns"]
+    for name in logged.lines:
+        (tmp_path / "sources" / name).mkdir(parents=True)
+        (tmp_path / "sources" / name / "0").write_text(LISTED if name == "returns" else "v1\n17")
+    orders, returns = read_sources(tmp_path, Positions(tuple(logged.lines.values())), 2, list(logged.lines))
+    assert orders == SourceNotes("25", {"0": b"v1\n17"})
+    assert returns == SourceNotes('{"logOffset":0}', {"0": LISTED.encode()})
 
 
 @pytest.mark.feature("C6")
