@@ -27,7 +27,7 @@ from tidegate.checkpoint.task.version_upload import Stored
 from tidegate.connectors.sink import Committable
 from tidegate.core.clock import SYSTEM_CLOCK
 from tidegate.core.ids import AttemptId, EpochId, HostId, Lineage, Slot, TaskId, Term, Uid
-from tidegate.runtime.checkpoints.checkpoint_work import plan_checkpoint_work
+from tidegate.runtime.checkpoints.checkpoint_work import UploadState, plan_checkpoint_work
 from tidegate.runtime.checkpoints.epoch_snapshot import EpochSnapshot, PendingUpload
 from tidegate.runtime.checkpoints.output import OutputRelease
 from tidegate.runtime.epochs.clocks import Clocks
@@ -174,7 +174,8 @@ def _assigned(size: Waiting, publications: Any) -> CheckpointWork:
         spark_version="4",
         task_sinks={SINK: TaskSink(level=1, stable=True)},
     )
-    return plan_checkpoint_work(job, Term(1), [pending], [], versions, (None, {}), 4096, False, publications)[1]
+    state = UploadState(uploading=[pending], kept=versions)
+    return plan_checkpoint_work(job, Term(1), state, inline_bytes=4096, is_empty=False, publications=publications)[1]
 
 
 def _of_assignments(size: Waiting, work: CheckpointWork) -> tuple[float, float, float]:

@@ -24,6 +24,11 @@ PLANTED = {
         "[fields.index(n) if n in fields else -1 for n in self._names]",
         "list(range(len(self._names)))",
     ),
+    "tests/unit/api/test_apply_in_pandas_with_state.py": Replacement(
+        "src/tidegate/api/spark_functions/arguments.py",
+        "if keyed.input.event_time is None:",
+        "if keyed.input.event_time is not None:",
+    ),
     "tests/unit/autoscaler/test_decider.py::test_a_parallelism_is_fitted_to_the_key_groups": Replacement(
         "src/tidegate/autoscaler/decider.py", "if groups % each == 0 or is_lighter:", "if is_lighter:"
     ),

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from tidegate.checkpoint.coordination.statistics import (
-    CheckpointCounts,
     CheckpointStats,
+    CheckpointStatsCounts,
     CheckpointStatsSnapshot,
     CheckpointStatus,
 )
@@ -191,7 +191,7 @@ def _without_record(job: StoredJob) -> RunReport:
         watermark_ms=None,
         failures=(),
         checkpoints=CheckpointStatsSnapshot(
-            counts=CheckpointCounts(total=len(history), completed=len(history)),
+            counts=CheckpointStatsCounts(total=len(history), completed=len(history)),
             latest_completed=history[0] if history else None,
             latest_savepoint=None,
             latest_failed=None,

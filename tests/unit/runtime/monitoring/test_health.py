@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.unit.runtime.driver.run_kit import TASK_LINE, run_report
 from tidegate.checkpoint.coordination.failure import CheckpointFailureReason as Reason
 from tidegate.checkpoint.coordination.statistics import (
-    CheckpointCounts,
     CheckpointStats,
+    CheckpointStatsCounts,
     CheckpointStatsSnapshot,
     CheckpointStatus,
     Restored,
@@ -54,7 +54,7 @@ def statistics(
     restored: Restored | None = None,
 ) -> CheckpointStatsSnapshot:
     return CheckpointStatsSnapshot(
-        counts=CheckpointCounts(),
+        counts=CheckpointStatsCounts(),
         latest_completed=completed, latest_savepoint=None, latest_failed=failed, latest_restored=restored,
         summary=dict.fromkeys(("checkpointed_size", "state_size", "end_to_end_duration")), in_progress=(), history=(),
     )  # fmt: skip

@@ -120,7 +120,7 @@ def test_a_mark_that_nobody_took_is_swept_with_the_staged_files_of_its_epoch():
     path = f"{layout.progress(EPOCH)}/abc"
     boundary = Boundary(Term(3), last_id=9, pending_id=10, epoch=EPOCH)
     assert boundary.has_passed(layout, path)
-    assert not Boundary(Term(3), last_id=9, pending_id=10, epoch=EpochId(Term(3), 6)).settled(layout, path)
+    assert not Boundary(Term(3), last_id=9, pending_id=10, epoch=EpochId(Term(3), 6)).has_passed(layout, path)
 
 
 class Steps(tg.KeyedProcessFunction):
