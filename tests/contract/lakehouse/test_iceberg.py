@@ -18,6 +18,7 @@ from tidegate.connectors.lakehouse import IcebergSink
 from tidegate.connectors.lakehouse.errors import CommitConflict, StagedFilesGone, TableChanged, TableUnsuitable
 from tidegate.connectors.lakehouse.iceberg.committer import ATTEMPTS, IcebergCommitter
 from tidegate.connectors.lakehouse.iceberg.table import load
+from tidegate.connectors.lakehouse.names import local_path
 from tidegate.core import faults
 from tidegate.core.errors import SchemaError
 from tidegate.schema.schema import Schema
@@ -195,6 +196,19 @@ def test_a_table_with_other_columns_is_refused_at_start(target, table):
 
     with pytest.raises(SchemaError, match=r"db\.events"):
         committer(target.sink)
+
+
+def test_every_folder_of_a_staged_file_is_synced_before_the_checkpoint(tmp_path, monkeypatch):
+    """A new folder is an entry in the one above it: if that is lost with the power, so is the file."""
+    target, synced = partitioned_iceberg(tmp_path), []
+    monkeypatch.setattr("tidegate.connectors.lakehouse.iceberg.writer.sync", synced.append)
+    stage(target.sink, ROWS, epoch(1, 1))
+    files = [path for path in synced if path.suffix == ".parquet"]
+    root = Path(local_path(target.catalog().load_table("db.events").location()))
+    assert files
+    for file in files:
+        between = [folder for folder in file.parents if folder.is_relative_to(root)]
+        assert set(between) <= set(synced)
 
 
 def test_a_partition_that_the_rows_do_not_have_is_refused_at_start(target):
