@@ -198,13 +198,21 @@ def test_a_table_with_other_columns_is_refused_at_start(target, table):
         committer(target.sink)
 
 
-def test_every_folder_of_a_staged_file_is_synced_before_the_checkpoint(tmp_path, monkeypatch):
+@pytest.mark.parametrize("layout", ["folders", "object storage", "elsewhere"])
+def test_every_folder_of_a_staged_file_is_synced_before_the_checkpoint(tmp_path, monkeypatch, layout):
     """A new folder is an entry in the one above it: if that is lost with the power, so is the file."""
     target, synced = partitioned_iceberg(tmp_path), []
+    table = target.catalog().load_table("db.events")
+    root = local_path(table.location())
+    with table.transaction() as change:
+        if layout == "object storage":
+            change.set_properties({"write.object-storage.enabled": "true"})
+        if layout == "elsewhere":
+            root = tmp_path / "elsewhere"
+            change.set_properties({"write.data.path": f"file://{root / 'rows'}"})
     monkeypatch.setattr("tidegate.connectors.lakehouse.iceberg.writer.sync", synced.append)
     stage(target.sink, ROWS, epoch(1, 1))
     files = [path for path in synced if path.suffix == ".parquet"]
-    root = Path(local_path(target.catalog().load_table("db.events").location()))
     assert files
     for file in files:
         between = [folder for folder in file.parents if folder.is_relative_to(root)]

@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidegate.connectors.lakehouse.cleaner import TableFiles
 from tidegate.connectors.lakehouse.errors import TableUnsuitable, check_credentials
+from tidegate.connectors.lakehouse.names import local_path
 from tidegate.connectors.lakehouse.partitions import Coded
 from tidegate.core.errors import SchemaError
 from tidegate.core.redaction import redacted
@@ -78,6 +80,17 @@ class TableView:
         if partition:
             name = f"{spec.partition_to_path(Record(*partition), self.metadata.schema())}/{name}"
         return load_location_provider(self.metadata.location, self.metadata.properties).new_data_location(name)
+
+    def folders_of(self, file: Path) -> list[Path]:
+        """Return the folders above a data file on local disk that this process may have created, the innermost first, and the one
+        above those."""
+        from pyiceberg.table import TableProperties
+
+        elsewhere = self.metadata.properties.get(TableProperties.WRITE_DATA_PATH)
+        root = local_path(elsewhere or self.metadata.location)
+        # The folder of the table exists since the table does. That for data elsewhere may be new.
+        top = root.parent if elsewhere and root is not None else root
+        return [] if top is None else [folder for folder in file.parents if folder.is_relative_to(top)]
 
 
 def view(catalog: Callable[[], Catalog], table: str, key: tuple[Any, ...]) -> TableView:

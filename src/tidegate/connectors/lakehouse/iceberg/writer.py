@@ -89,10 +89,10 @@ class _IcebergFile:
         ).to_serialized_dict()
         self._stream.close()
         if (local := local_path(self._path)) is not None:
+            sync(local)
             # A partition may be a new folder in a new folder: each is lost with the power unless the one above it is synced.
-            # Above the folders of partitions are that of data and that of the table.
-            for path in (local, *local.parents[: len(self._partition) + 2]):
-                sync(path)
+            for folder in self._table.folders_of(local):
+                sync(folder)
         size = len(self._table.io.new_input(self._path))
         return IcebergFile(self._path, size, self._partition, **statistics)
 
