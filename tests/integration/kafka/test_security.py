@@ -18,7 +18,7 @@ from tests.integration.kafka.test_formats import Others
 from tests.integration.kafka.topics import Output, fill, read
 from tests.servers.kafka import USERS, KafkaBroker
 from tests.sparks import ROOT
-from tidegate.connectors.kafka import committer, reader
+from tidegate.connectors.kafka import reader, transactions
 from tidegate.connectors.kafka.errors import KafkaRefused
 from tidegate.connectors.kafka.positions import Range
 from tidegate.connectors.kafka.reader import Cluster, Watch, read_range
@@ -30,7 +30,7 @@ WAYS = ("PLAIN", "SCRAM-SHA-512", "certificate")
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls that brokers do not answer end sooner."""
     monkeypatch.setattr(reader, "_ANSWER_S", 3.0)
-    monkeypatch.setattr(committer, "_ANSWER_S", 3.0)
+    monkeypatch.setattr(transactions, "_ANSWER_S", 3.0)
 
 
 def password(kafka: KafkaBroker, mechanism: str, user: str) -> tuple[str, dict[str, str]]:
