@@ -141,6 +141,8 @@ def run(steps: Generator[E, Any, T], carry_out: Callable[[E], Any]) -> T:
             try:
                 answer = carry_out(effect)
             except Exception as error:
+                # Also an error that the steps do not expect: it leaves them at the step that caused it, and reaches the
+                # caller from there.
                 effect = steps.throw(error)
             else:
                 effect = steps.send(answer)
@@ -163,8 +165,10 @@ def _get_many(storage: Storage, paths: Sequence[str]) -> dict[str, bytes]:
 
 def _delete_in_parallel(storage: Storage, paths: Sequence[str]) -> None:
     """An error is raised when all deletions have ended."""
+    # -(-a // b) rounds up. Few names go out in one request instead of one for each thread.
     size = min(_MOST, max(_FEWEST, -(-len(paths) // _DELETERS)))
     with ThreadPoolExecutor(_DELETERS, "tidegate-delete") as pool:
+        # `list` waits for all of them, and raises the first error.
         list(pool.map(storage.delete, [paths[start : start + size] for start in range(0, len(paths), size)]))
 
 

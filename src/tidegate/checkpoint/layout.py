@@ -14,6 +14,7 @@ from enum import Enum, auto
 from tidegate.core.ids import AttemptId, EpochId, Lineage, TaskId, Term, Uid
 from tidegate.storage.port import encode_segment
 
+# These patterns decide what clean-up may delete. They match whole names that this version writes, and nothing else.
 _SHARED = re.compile(r"shared/(\d+)/([^/]+)/[^/]+/chk-(\d+)-[^/]+")
 _ACK = re.compile(r"acks/(\d+)/chk-(\d+)/[^/]+")
 _STAGED = re.compile(r"taskowned/(\d+)/(\d+)/.+")
@@ -84,6 +85,7 @@ class JobLayout:
 
     def shared(self, term: Term, task: TaskId, attempt: AttemptId, checkpoint_id: int, name: str) -> str:
         """`name` must be unique. The path contains the checkpoint it is uploaded for, which clean-up needs."""
+        # The term before the task: `check_end` and sweeps find all terms with one listing that has a delimiter.
         return f"{self.root}/shared/{term}/{task}/{attempt}/chk-{checkpoint_id}-{name}"
 
     def acks(self, term: Term, checkpoint_id: int) -> str:

@@ -293,8 +293,8 @@ class Settled:
 class Sweeping(Protocol):
     """A committer whose writers leave orphans when their attempt is discarded."""
 
-    def sweep(self, settled: Settled, /) -> None:
-        """Remove orphans and markers that `settled` covers, and nothing else. May be repeated; may leave some."""
+    def sweep(self, final: Settled, /) -> None:
+        """Remove orphans and markers that `final` covers, and nothing else. May be repeated; may leave some."""
         ...
 
 

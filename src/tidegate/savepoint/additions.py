@@ -163,9 +163,9 @@ def _keyed(layout: StateLayout, entries: Iterable[StateEntry], limit: int) -> It
         # Stable: without positions, elements keep their order.
         ordered = sorted(placed, key=lambda p: (p[0], p[1].position or 0))
         for _, elements in groupby(ordered, key=lambda p: p[0]):
-            told = [entry for _, entry in elements]
-            _refuse_repeats(layout, [e.position for e in told if e.position is not None], told[0].key)
-            for position, entry in enumerate(told):
+            mine = [entry for _, entry in elements]
+            _refuse_repeats(layout, [e.position for e in mine if e.position is not None], mine[0].key)
+            for position, entry in enumerate(mine):
                 yield entry._replace(uid=uid, state=name, position=position)
         return
     seen: set[bytes] = set()

@@ -117,12 +117,12 @@ def _row_groups(parquet: Any, table: StateTable, key_groups: tuple[int, int]) ->
         if column is None:
             yield parquet.read_row_group(number)
             continue
-        told = parquet.metadata.row_group(number).column(column).statistics
-        known = told is not None and told.has_min_max
-        if known and (told.max < first or told.min > last):
+        limits = parquet.metadata.row_group(number).column(column).statistics
+        known = limits is not None and limits.has_min_max
+        if known and (limits.max < first or limits.min > last):
             continue
         rows = parquet.read_row_group(number)
-        if not known or told.min < first or told.max > last:
+        if not known or limits.min < first or limits.max > last:
             groups = rows.column("key_group")
             rows = rows.filter(pc.and_(pc.greater_equal(groups, first), pc.less_equal(groups, last)))
         yield rows

@@ -180,24 +180,24 @@ def table_of(schema: Any, state_id: int, uid: str | None = None, name: str | Non
             "rewritten by a tool that drops it. Write the savepoint again."
         )
     try:
-        told = json.loads(text)
-        if told["format"] > FORMAT:
-            raise MetadataTooNew(told["format"], FORMAT, str(told["tidegate"])[:100])
+        footer = json.loads(text)
+        if footer["format"] > FORMAT:
+            raise MetadataTooNew(footer["format"], FORMAT, str(footer["tidegate"])[:100])
         state = StateInfo(
-            name=name or told["state"],
+            name=name or footer["state"],
             id=state_id,
-            kind=told["kind"],
-            value=told["value"],
-            map_key=told["map_key"],
-            namespace=told["namespace"],
-            distribution=Distribution(told.get("distribution", Distribution.KEYED)),
+            kind=footer["kind"],
+            value=footer["value"],
+            map_key=footer["map_key"],
+            namespace=footer["namespace"],
+            distribution=Distribution(footer.get("distribution", Distribution.KEYED)),
         )
         operator = OperatorInfo(
-            uid=Uid(uid or told["operator"]),
+            uid=Uid(uid or footer["operator"]),
             level=0,
             parallelism=0,
             backend=CANONICAL_BACKEND,
-            key=told["key"],
+            key=footer["key"],
             states=(state,),
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):

@@ -74,7 +74,7 @@ class CanonicalUpload(VersionUpload):
         store = self._backend.begin(place, version, target, manifest.key_groups)
         try:
             entries = store.scan(*key_group_range(*manifest.key_groups))
-            writer.add_bytes(order.tables, _watched(entries, run.go_on))
+            writer.add_bytes(order.tables, _watched(entries, run.is_wanted))
             writer.add_operator_state(order.tables, store)
         finally:
             store.abandon()
@@ -85,8 +85,8 @@ class CanonicalUpload(VersionUpload):
         return state, tuple(f"{order.folder}/{name}" for name in state.files.objects())
 
 
-def _watched(entries: Iterator[ByteEntry], go_on: Callable[[], bool]) -> Iterator[ByteEntry]:
+def _watched(entries: Iterator[ByteEntry], is_wanted: Callable[[], bool]) -> Iterator[ByteEntry]:
     for number, entry in enumerate(entries):
-        if number % _LOOK_EVERY == 0 and not go_on():
+        if number % _LOOK_EVERY == 0 and not is_wanted():
             raise Stopped
         yield entry

@@ -130,11 +130,13 @@ def judge(snapshot: CheckpointMetadata, job: JobNow, allow_non_restored_state: b
 def _whole_job(snapshot: CheckpointMetadata, job: JobNow) -> Iterable[StateVerdict]:
     if job.max_parallelism is not None and job.max_parallelism != snapshot.max_parallelism:
         yield StateVerdict(
-            uid=Uid("*"), state=None, outcome=VerdictKind.INCOMPATIBLE,
+            uid=Uid("*"),
+            state=None,
+            outcome=VerdictKind.INCOMPATIBLE,
             reason=f"max parallelism was {snapshot.max_parallelism} and is {job.max_parallelism}",
             advice=f"Set it to {snapshot.max_parallelism}, or write another savepoint with `tidegate savepoint copy "
             f"--max-parallelism {job.max_parallelism}`.",
-        )  # fmt: skip
+        )
 
 
 def _operator(

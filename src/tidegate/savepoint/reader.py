@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from tidegate.checkpoint.files.file_lists import with_files
 from tidegate.checkpoint.metadata import TaskState
-from tidegate.checkpoint.task.version_restore import begin_fetched, fetch_version
+from tidegate.checkpoint.task.version_fetch import begin_fetched, fetch_version
 from tidegate.core.ids import AttemptId, EpochId, KeyGroup, TaskId, Term
 from tidegate.savepoint.canonical_read import CanonicalTask
 from tidegate.savepoint.entries import ByteEntry, Shape, StateEntry, StateLayout, UnreadableState

@@ -107,8 +107,8 @@ MUTATIONS = (
         "log-next-folder",
         "The entry before a slot decides which folder the slot is in",
         f"{CHECKPOINT}/job_log/entry.py",
-        "outcome=outcome, folder=before.next_folder,\n",
-        "outcome=outcome, folder=_folder_for(before.slot + 1, before.folder),\n",
+        "        folder=before.next_folder,\n",
+        "        folder=_folder_for(before.slot + 1, before.folder),\n",
     ),
     Mutation(
         "dense-log",
@@ -936,7 +936,7 @@ MUTATIONS = (
     Mutation(
         "boot-trust",
         "A version of an earlier boot, or of a disk that others may have used, is used only if its checksums match",
-        f"{CHECKPOINT}/task/version_restore.py",
+        f"{CHECKPOINT}/task/version_fetch.py",
         "        trusted = trusts_boot and manifest.token == token_of(directory) != NOTHING\n",
         "        trusted = trusts_boot\n",
         test="tests/contract/snapshots/test_upload_and_restore.py"
@@ -945,7 +945,7 @@ MUTATIONS = (
     Mutation(
         "never-stored",
         "A file that was never stored is used only if it is what was written",
-        f"{CHECKPOINT}/task/version_restore.py",
+        f"{CHECKPOINT}/task/version_fetch.py",
         "                same = _is_same(here / file.name, expected or file)\n",
         "                same = expected is None or _is_same(here / file.name, expected)\n",
         test="tests/contract/snapshots/test_damage.py"

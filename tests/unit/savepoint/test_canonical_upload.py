@@ -44,7 +44,7 @@ class Home:
         self.history = History(folder, backend=backend)
         self.origin = StoredSnapshot.open(self.history.checkpoint(1, TOTALS))
 
-    def write(self, task: TaskState, go_on: Any = lambda: True) -> tuple[TaskState, tuple[str, ...]]:
+    def write(self, task: TaskState, is_wanted: Any = lambda: True) -> tuple[TaskState, tuple[str, ...]]:
         order = UploadOrder(
             checkpoint_id=5,
             version=task.version,
@@ -58,7 +58,7 @@ class Home:
         directory = self.folder / "local" / "1" / str(task.task)
         storage = RoutedStorage(self.history.storage)
         upload = CanonicalUpload(storage, self.history.layout, directory, task.task, Term(1), order, backend)
-        part = upload.run(backend.manifest(directory, task.version), AttemptId(9), go_on, lambda: None)
+        part = upload.run(backend.manifest(directory, task.version), AttemptId(9), is_wanted, lambda: None)
         assert part is not None
         assert not (directory / "uploads" / "1-5" / "tables").exists()
         return decode_part(part)

@@ -96,6 +96,7 @@ class CompletedCheckpointStore:
     ) -> None:
         self.layout = layout
         self.read = read
+        # A new signature for each entry: a nonce may be used for one body only.
         self._sign = sign
         self._num_retained = num_retained
         self.inline_bytes = inline_bytes
@@ -144,6 +145,7 @@ class CompletedCheckpointStore:
         """
         base = self.entry.base
         base_body: bytes | None = None
+        # One snapshot may be retained, owed and the base at once; it is read once.
         for ref in dict.fromkeys((*self.entry.retained, *self.entry.owed, *(() if base is None else (base,)))):
             body: bytes | None = yield Get(ref.metadata)
             contents = yield from verified(self.read, ref, body)
@@ -151,9 +153,12 @@ class CompletedCheckpointStore:
                 self.contents[ref.metadata] = contents
                 base_body = body if ref == base else base_body
                 continue
+            # A successor may have dropped and deleted this checkpoint while this driver was paused. That is no damage.
             yield from self._check_owner()
             if ref == base:
                 raise CheckpointUnreadable(ref, "is missing" if body is None else "is not what its log entry says")
+            # An older retained checkpoint is not needed to continue. Refusing to start would turn one damaged object
+            # into an outage.
             self.unreadable.append(ref)
         reach("recover.1-read", term=self.term)
         for ref in self.entry.retained:
@@ -161,6 +166,7 @@ class CompletedCheckpointStore:
                 yield from self._learn_committed(ref)
         reach("recover.2-learnt", term=self.term)
         taken_over = [ref for ref in self.entry.owed if ref not in self.unreadable]
+        # The base of a fork carries output of its origin, which commits it itself.
         if base is not None and base.lineage == self.entry.lineage:
             taken_over.append(base)
         yield from self._take_over_output(taken_over)
@@ -174,9 +180,13 @@ class CompletedCheckpointStore:
 
     def _learn_committed(self, ref: CheckpointRef) -> Steps[None]:
         contents = self.contents[ref.metadata]
+
+        # A checkpoint without output needs no record, and no request.
         record: bytes | None = (yield Get(record_path(self.layout, ref))) if contents.committables else None
         if record is None and self._is_carried_on(ref):
             self._unrecorded[ref.metadata] = ref, Carried(contents)
+        # Rows that are recorded COMMITTED are not held any more, so clean-up may delete them while the checkpoint
+        # stays.
         files = contents.files if record is not None else contents.files | contents.staged
         self.shared.register(ref.metadata, files, contents.lists_in(self.layout.root))
 
@@ -184,6 +194,7 @@ class CompletedCheckpointStore:
         """Whether this owner takes over a newer checkpoint of its lineage: output that the newer one lacks is published."""
         base = self.entry.base
         newer = [*self.entry.owed, *((base,) if base is not None and base.lineage == self.entry.lineage else ())]
+        # A newer snapshot that cannot be read proves nothing about what it still carried.
         if any(each in self.unreadable for each in newer):
             return False
         return any(each.lineage == ref.lineage and ref.epoch <= each.epoch for each in newer)
@@ -191,8 +202,9 @@ class CompletedCheckpointStore:
     def _take_over_output(self, refs: Iterable[CheckpointRef]) -> Steps[None]:
         """Step 3 of `recover`, for the base and for what earlier claims turned away from."""
         marks: list[CommittedMark] = []
-        owed_is_readable = not any(ref in self.unreadable for ref in self.entry.owed)
-        is_committed = _committed_before(self.entry.owed if owed_is_readable else (), self.contents)
+        # The same: without all owed snapshots, nothing may be taken for committed.
+        all_are_readable = not any(ref in self.unreadable for ref in self.entry.owed)
+        is_committed = _committed_before(self.entry.owed if all_are_readable else (), self.contents)
         for ref in refs:
             contents = self.contents[ref.metadata]
             self.ledger.accept(c for c in contents.committables if not is_committed(c))
@@ -202,6 +214,7 @@ class CompletedCheckpointStore:
                 self._unrecorded[ref.metadata] = ref, Carried(contents)
             else:
                 marks += committables.read_record(record)
+        # After all have been accepted: output of one checkpoint may be recorded beside another one.
         self.ledger.confirm(marks)
         yield from self.discarded.recover()
 
@@ -218,10 +231,13 @@ class CompletedCheckpointStore:
         2. Win the next slot of the log. Before that, the checkpoint does not exist; after it, every restart begins from
            the checkpoint, and the oldest ones beyond the retained number are dropped.
         """
+        # Clean-up takes everything under ids up to `last_id` for over, so none of them may enter the log any more.
         if draft.id <= self.entry.last_id:
             raise CheckpointNotCompleted(
                 f"Checkpoint {draft.id} is too late: {self.entry.last_id} is already in the log."
             )
+        # First: this checkpoint no longer carries what the user discarded, and whoever starts from an older one must
+        # learn that.
         yield from self.discarded.record(self.term)
         yield from _write_objects(draft, self.term)
         path = yield from self._write_metadata(draft)
@@ -234,10 +250,13 @@ class CompletedCheckpointStore:
             metadata=path,
             checksum=draft.checksum,
         )
+        # From here on every error but `ClaimLost` leaves the outcome open: the entry may be in the log.
         before = self.entry
         yield from self._append(entries.checkpoint(before, self._sign(), ref, self._num_retained))
+        # The entry is won. Everything below only updates memory, so nothing can fail between here and the return.
         self.contents[path] = draft.contents
         files, lists = draft.contents.files | draft.contents.staged, draft.contents.lists_in(self.layout.root)
+        # Before the old ones are dropped: files that both have must never count as unreferenced in between.
         self.shared.register(path, files, lists, draft.changes)
         self.completed_epoch = self.due_epoch = draft.epoch
         self._unrecorded[path] = ref, Carried(draft.contents)
@@ -246,6 +265,7 @@ class CompletedCheckpointStore:
         return ref
 
     def _write_metadata(self, draft: Draft) -> Steps[str]:
+        # Ids are used again after a crash, names are not: the plain name may hold a predecessor's orphan.
         for path in (self.layout.metadata(draft.id), self.layout.metadata(draft.id, self.term)):
             try:
                 result: Won | Lost = yield Create(path, draft.metadata, Nonce(draft.checksum))
@@ -276,6 +296,7 @@ class CompletedCheckpointStore:
     def due(self) -> OutputUpTo:
         """Output that may become visible and is not known to be: all output of earlier terms, and the output of this term up
         to its newest completed checkpoint or the savepoint that ended the job."""
+        # Before every epoch of this term. Until its first checkpoint completes, only output of earlier terms is due.
         before_term = EpochId(self.term, -1)
         return self.ledger.up_to(before_term if self.due_epoch is None else max(before_term, self.due_epoch))
 
@@ -296,6 +317,7 @@ class CompletedCheckpointStore:
            from this checkpoint before the record existed may still carry them.
         """
         for ref, carried in tuple(self._unrecorded.values()):
+            # Beside a dropped checkpoint, the record would be one more object that only a sweep finds.
             dropped = ref.owned and ref not in self.entry.retained
             if not dropped and carried.is_in(self.ledger):
                 continue
@@ -304,6 +326,7 @@ class CompletedCheckpointStore:
             if contents.committables and not dropped and not self.ledger.has_forgotten(contents.committables):
                 yield Put(record_path(self.layout, ref), committables.record(contents.committables))
                 if ref.owned:
+                    # A user's savepoint is not registered with its rows, so the next entry has nothing to drop for it.
                     self._recorded.add(ref.metadata)
                 reach("release.2-committed", id=ref.id, term=self.term)
             self._unrecorded.pop(ref.metadata, None)
@@ -311,6 +334,7 @@ class CompletedCheckpointStore:
     def uncommitted_output(self) -> tuple[Committable, ...]:
         """All output that may still be committed, or committed again: what the ledger holds, and what checkpoints carry
         that a later start may begin from or must settle, unless this owner has recorded them COMMITTED."""
+
         carried = [
             committable
             for path, contents in self.contents.items()
@@ -328,6 +352,7 @@ class CompletedCheckpointStore:
         2. `Cleaner.clean` deletes what was dropped.
         """
         before = self.entry
+        # Asked before the entry: it decides what the entry says.
         has_uncommitted = bool(self.due())
         if has_uncommitted and outcome is RunOutcome.FINISHED:
             # A finished job is not restarted, so its output would never be published. A suspended one is restarted.
@@ -342,24 +367,30 @@ class CompletedCheckpointStore:
             self.contents.pop(metadata, None)
 
     def _append(self, entry: Entry) -> Steps[None]:
+        # The log would refuse it as well, but only when somebody reads it: `append` does not check what it writes.
         if self.entry.outcome is not None:
             raise RunEnded(self.entry)
+        # Step 4 of `Cleaner.dispose`: what was deleted since the last entry leaves the list with this one.
         disposing = tuple(ref for ref in entry.disposing if ref.metadata not in self.disposed)
         entry = replace(entry, disposing=disposing)
         result = yield from append(self.layout, entry)
         if not isinstance(result, Won):
             raise ClaimLost(self.term, result)
         self.entry = entry
+        # An entry is won that no longer carries what has left the ledger, so its rows may go.
         self._uncommitted = [carried for carried in self._uncommitted if carried.is_in(self.ledger)]
 
     def _drop(self, before: Iterable[CheckpointRef]) -> None:
         """An entry is won that no longer retains all of `before`: drop those checkpoints, and the staged rows of checkpoints
         that were recorded COMMITTED before the entry."""
         before = tuple(before)
+        # Registered again without `staged`: this is step 3 of `record`.
         for metadata in self._recorded & {ref.metadata for ref in before}:
             contents = self.contents[metadata]
             self.shared.register(metadata, contents.files, contents.lists_in(self.layout.root))
         self._recorded.clear()
+        # After the entry that no longer retains them. In the other order, a crash would leave an entry that names
+        # deleted files.
         for ref in before:
             if ref not in self.entry.retained:
                 self.shared.drop(ref.metadata, exclusive=(ref.metadata, committed_record(ref.metadata)))
@@ -371,6 +402,8 @@ def divided_output(store: CompletedCheckpointStore, checkpoint_id: int, epoch: E
     carried = store.ledger.carried_by(epoch)
     base = store.entry.base
     latest = store.contents.get(base.metadata) if shares and base is not None and base.owned else None
+    # Without the committables of the latest checkpoint in memory, nothing is known to be in its objects. Writing all of
+    # it again costs bytes only.
     if latest is None or isinstance(latest.output, UnreadOutput):
         return OutputParts(carried)
     place = ObjectPlace(store.layout, checkpoint_id, store.term)
@@ -388,18 +421,19 @@ def _write_objects(draft: Draft, term: Term) -> Steps[None]:
 
 
 def _committed_before(
-    owed: Iterable[CheckpointRef], contents: Mapping[str, CheckpointContents]
+    abandoned: Iterable[CheckpointRef], contents: Mapping[str, CheckpointContents]
 ) -> Callable[[Committable], bool]:
-    """Whether an owed checkpoint of the same lineage, not older than the output, no longer carries it: then it is published.
+    """Whether an abandoned checkpoint of the same lineage, not older than the output, no longer carries it: then it is published.
 
     A savepoint is complete only when the log has a checkpoint of its epoch or a later one, and each of those carries what
     is not published. So the rows of a savepoint may be gone although no record exists for it: a run that did not know the
     savepoint has published them.
     """
-    owed = tuple(owed)
-    carried = {(channel(c), c.epoch) for ref in owed for c in contents[ref.metadata].committables}
+    abandoned = tuple(abandoned)
+    # Output is identified by its channel (lineage, sink, slot) and its epoch: one epoch of a slot is one committable.
+    carried = {(channel(c), c.epoch) for ref in abandoned for c in contents[ref.metadata].committables}
     newest: dict[Lineage, EpochId] = {}
-    for ref in owed:
+    for ref in abandoned:
         newest[ref.lineage] = max(ref.epoch, newest.get(ref.lineage, ref.epoch))
 
     def is_committed(waiting: Committable) -> bool:

@@ -34,7 +34,9 @@ def unneeded_files(layout: JobLayout, read: Reader) -> Steps[list[str]]:
     yield from store.recover()
     if store.unreadable:
         raise CheckpointUnreadable(store.unreadable[0], "is missing, or is not what its log entry says")
+    # No retention and no threads: nothing is deleted here.
     files = yield from Cleaner(store).left_by_ended_run()
+    # With the slot as a hint this is three reads.
     again = yield from newest(layout, end.slot)
     return files if again == end else []
 

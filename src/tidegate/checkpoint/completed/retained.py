@@ -22,6 +22,7 @@ def resolve(storage: Storage, layout: JobLayout, path: str) -> tuple[CheckpointR
     """
     name = _within(storage, path)
     try:
+        # The path comes from a user. The size is checked before the bytes are in memory.
         check_size(storage.size(name))
         data = storage.get(name)
     except ObjectMissing:
@@ -30,6 +31,7 @@ def resolve(storage: Storage, layout: JobLayout, path: str) -> tuple[CheckpointR
             f"{storage.url}/{layout.root}/chk-<number>."
         ) from None
     metadata = decode(data)
+    # The kind alone is not enough: a checkpoint of another job has it as well.
     owned = metadata.kind is SnapshotKind.CHECKPOINT and name.startswith(f"{layout.root}/")
     ref = CheckpointRef(
         id=metadata.checkpoint_id,

@@ -46,6 +46,7 @@ class Announcements:
     """Those of one term. An id is announced to one epoch only."""
 
     def __init__(self) -> None:
+        # Two threads meet here and nowhere else: the one that runs epochs, and the one that decides about checkpoints.
         self._lock = Lock()
         self._next: Announced | None = None
         """The announcement that no epoch has taken yet."""
@@ -66,11 +67,13 @@ class Announcements:
         """Begin an epoch, and return the announcement for it. None if an epoch has taken it before: the loop may not have
         seen the end of that one yet."""
         with self._lock:
+            # Also if nothing is announced: a periodic checkpoint then waits for the end of this epoch.
             self._running = True
             taken = self._next
             if taken is None or taken.id <= self._taken or (empty and not taken.to_empty):
                 return None
             self._next = None
+            # From here on tasks may store files under this id, so it is never announced to another epoch.
             self._taken = self._unresolved = taken.id
             self._offered = taken.materialized
             return taken
@@ -78,6 +81,7 @@ class Announcements:
     def end_epoch(self) -> None:
         with self._lock:
             self._running = False
+            # The loop sees this end with a message of its own, later. Until then the epoch counts as begun.
             self._unseen += 1
             self._decided = False
 
@@ -96,6 +100,7 @@ class Announcements:
     def offered(self, id: int) -> Mapping[TaskId, Materialized] | None:
         """Return the versions that tasks may start from which have begun to store theirs under this id. None: none has begun."""
         with self._lock:
+            # Offers of an earlier id are of no use: what its tasks started from is decided.
             return self._offered if id == self._taken else None
 
     def announce(self, next: Announced | None, in_progress: bool = False) -> None:

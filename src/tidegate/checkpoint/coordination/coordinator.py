@@ -121,7 +121,10 @@ class Coordinator:
         self._next_id = last_id + 1
         self._base = base
         self._finished: EpochId | None = None
+        # Whether anything has changed since the last trigger. An idle job takes no checkpoints.
         self._moved = False
+        # Dropped checkpoints that are not deleted yet. More than max-concurrent of them hold back the next one, so that
+        # a slow clean-up does not pile up objects.
         self._cleaning = 0
         self._closed = False
         self._drains = False
@@ -154,6 +157,7 @@ class Coordinator:
         if _looked(self._seen).has_begun_with(id):
             id += 1
         self._next_id = id + 1
+        # Before anything is stored under it: a sweep that begins now already spares the id.
         self._reserved[id] = base
         return id
 
@@ -163,7 +167,7 @@ class Coordinator:
     def start(self, now: Instant, first_delay_ms: int) -> list[Action]:
         """Begin the period."""
         self._timing.begin(now, first_delay_ms)
-        return self._go_on(now)
+        return self._trigger_due(now)
 
     def announce(self, expected_ms: int, now: Instant) -> int | None:
         """Return the id of the checkpoint that will be taken of the epoch that runs next, if it takes about as long as
@@ -186,26 +190,35 @@ class Coordinator:
         return self._timing.announces_at(expected_ms, is_requested=self._queue.has_periodic)
 
     def epoch_finished(
-        self, epoch: EpochId, moved: bool, now: Instant, announced: int | None = None, took_ms: int | None = None,
+        self,
+        epoch: EpochId,
+        moved: bool,
+        now: Instant,
+        announced: int | None = None,
+        took_ms: int | None = None,
         drains: bool = False,
-    ) -> list[Action]:  # fmt: skip
+    ) -> list[Action]:
         """An epoch was accepted. `moved`: positions, state or committables have changed. `announced`: the id under which its
         tasks have begun to store their versions. Unless that is void, the checkpoint is taken, also if it is due a little
         later. `took_ms`: how long it took; None: uploads need not wait for another one. `drains`: event time has ended with it,
         so only the checkpoint that the job ends with may contain it."""
         if self._closed:
             return []
-        self._finished, self._drains = epoch, drains
+        self._finished = epoch
+        self._drains = drains
+        # Not `= moved`: an epoch that changed something stays worth a checkpoint, however many empty ones follow.
         self._moved = self._moved or moved
         # A savepoint or a materialization may have taken an id meanwhile. What tasks stored under the announced one is of no use.
         is_void = announced is not None and announced != self._next_id
         self._timing.epoch_ended(now, took_ms, announced=announced is not None, is_void=is_void)
         if announced is None or is_void:
-            return self._go_on(now)
+            return self._trigger_due(now)
         self._timing.take_early(now)
+        # `_id_for` reads it: the checkpoint that is triggered within this call gets the announced id.
         self._begun = announced
-        actions = self._go_on(now)
+        actions = self._trigger_due(now)
         self._begun = None
+        # Used or not, its tasks may have stored files under it.
         self._next_id = max(self._next_id, announced + 1)
         return actions
 
@@ -214,16 +227,18 @@ class Coordinator:
         if self._closed:
             return [NotifyAborted(None, request, Reason.CHECKPOINT_COORDINATOR_SHUTDOWN)]
         out = self._queue.add(request)
+        # The request that falls out of a full queue may be another one than this.
         refused: list[Action] = [] if out is None else [NotifyAborted(None, out, TOO_MANY)]
-        return refused + self._go_on(now)
+        return refused + self._trigger_due(now)
 
     def tick(self, now: Instant) -> list[Action]:
         """Time has passed: expire and trigger what is due."""
         actions: list[Action] = []
         for pending in list(self._pending.values()):
+            # A checkpoint whose entry is being written cannot expire: only the log knows whether it exists.
             if pending.stage is not Stage.COMPLETING and now.monotonic_ms >= pending.deadline_ms:
                 actions += self._fail(pending, Reason.CHECKPOINT_EXPIRED, now)
-        return actions + self._go_on(now)
+        return actions + self._trigger_due(now)
 
     def acknowledge(self, ack: UploadAck, now: Instant) -> list[Action]:
         """Record an acknowledgement. Safe in any order, any number of times, however late.
@@ -234,13 +249,16 @@ class Coordinator:
         if pending is None:
             return []
         if not pending.acknowledge(ack, now):
+            # It was acknowledged before, or the task is of another parallelism.
             return _second(pending, ack)
         if not pending.is_complete or pending.stage is not Stage.UPLOADING:
             return []
         if _must_be_held(pending, self._base):
+            # All of its files are stored, but it does not exist yet. A checkpoint is requested for it at once: at the
+            # next period it might be minutes away.
             pending.stage = Stage.HELD
             self._queue.add(CheckpointRequest(kind=RequestKind.MANUAL, at_ms=now.monotonic_ms, forced=True))
-            return self._go_on(now)
+            return self._trigger_due(now)
         return self._complete(pending)
 
     def _complete(self, pending: PendingCheckpoint) -> list[Action]:
@@ -258,9 +276,10 @@ class Coordinator:
     ) -> list[Action]:
         """A task cannot do its part."""
         pending = self._pending.get(checkpoint_id)
+        # It is over; or it is too late to decline: all tasks have acknowledged, this one in another attempt.
         if pending is None or pending.stage is Stage.COMPLETING:
             return []
-        return self._fail(pending, reason, now, message) + self._go_on(now)
+        return self._fail(pending, reason, now, message) + self._trigger_due(now)
 
     def on_completed(
         self, checkpoint_id: int, ref: CheckpointRef, dropped: Iterable[int], now: Instant
@@ -270,37 +289,43 @@ class Coordinator:
         self.statistics.completed(done, now, ref.metadata)
         self._tolerance.succeeded()
         actions: list[Action] = [NotifyComplete(ref, done.request)]
+        # Nothing follows it: what else is pending is aborted, and no period begins.
         if done.request.kind is RequestKind.TERMINAL_SAVEPOINT:
             return actions + self.close(now)
         if not done.request.kind.is_savepoint:
+            # Savepoints never become the base: their owner may delete them.
             self._base = ref
             self._timing.completed(now, late=self._finished is not None and ref.epoch < self._finished)
             gone = tuple(dropped)
             self._cleaning += len(gone)
             self.statistics.dropped(gone)
             for older in list(self._pending.values()):
+                # Its epoch is contained in the newer one. Completing it now would put ids into the log out of order.
                 if older.id < checkpoint_id and not older.request.kind.is_savepoint:
                     actions += self._fail(older, Reason.CHECKPOINT_SUBSUMED, now)
+                # The log protects its epoch from now on: see `_must_be_held`.
                 elif older.stage is Stage.HELD and older.epoch <= ref.epoch:
                     older.stage = Stage.COMPLETING
                     actions.append(CompleteCheckpoint(older))
-        return actions + self._go_on(now)
+        return actions + self._trigger_due(now)
 
     def on_completion_failed(self, checkpoint_id: int, now: Instant, message: str = "") -> list[Action]:
         """Its metadata or entry certainly does not exist. A caller that cannot be certain must stop the driver instead."""
         failed = self._fail(self._pending[checkpoint_id], Reason.FINALIZE_CHECKPOINT_FAILURE, now, message)
+        # They were waiting for the outcome of the newer one (`_complete`), and nothing else wakes them.
         for older in [p for p in self._pending.values() if p.stage is Stage.UPLOADING and p.is_complete]:
             failed += self._complete(older)
-        return failed + self._go_on(now)
+        return failed + self._trigger_due(now)
 
     def cleaned(self, checkpoints: int, now: Instant) -> list[Action]:
         """This many dropped checkpoints were deleted."""
         self._cleaning = max(0, self._cleaning - checkpoints)
-        return self._go_on(now)
+        return self._trigger_due(now)
 
     def close(self, now: Instant) -> list[Action]:
         """The run is over: trigger no more checkpoints."""
         actions = self.abort_all(Reason.CHECKPOINT_COORDINATOR_SHUTDOWN, now)
+        # After the aborts, which would otherwise be refused as messages to a closed coordinator.
         self._closed = True
         self._timing.end()
         return actions
@@ -314,21 +339,27 @@ class Coordinator:
         for pending in list(self._pending.values()):
             actions += self._fail(pending, reason, now)
         self._finished = None
+        # No epoch of the new attempt has ended, so there is nothing that a checkpoint could contain.
         self._moved = False
         self._reserved.clear()
+        # Tasks of the discarded epoch may have stored files under the announced id, which the epochs that follow must
+        # not use.
         if _looked(self._seen).has_begun_with(self._next_id):
             self._next_id += 1
         actions += [NotifyAborted(None, request, reason) for request in self._queue.remove(lambda r: True)]
         self._timing.begin_again(now)
         return actions
 
-    def _go_on(self, now: Instant) -> list[Action]:
+    def _trigger_due(self, now: Instant) -> list[Action]:
         """Trigger what can be triggered, and return when to check again."""
         ahead = _looked(self._seen)
+        # The queue keeps one periodic request, however many periods pass.
         if self._timing.next_period(now):
             self._queue.add(CheckpointRequest(kind=RequestKind.PERIODIC, at_ms=now.monotonic_ms))
         actions: list[Action] = []
         wakes = [p.deadline_ms for p in self._pending.values() if p.stage is not Stage.COMPLETING]
+
+        # Several may start at once: a savepoint does not count for max-concurrent.
         while self._finished is not None and not _is_ending(self._pending):
             load = Load(_under_way(self._pending), self._cleaning, self._timing.pause_ends_ms)
             max_concurrent = self._timing.cadence.max_concurrent
@@ -337,9 +368,12 @@ class Coordinator:
                 wakes += [] if choice.until_ms is None else [choice.until_ms]
                 break
             if choice.request.kind is RequestKind.PERIODIC:
+                # With another checkpoint in progress none would be announced to the next epoch, so there is nothing to
+                # wait for.
                 until_ms = None if self._begun or self._pending else self._timing.waits_for_epoch_until(now)
                 wakes += [] if until_ms is None else [until_ms]
                 if until_ms is not None or self._must_wait_for_epoch(ahead):
+                    # `take` removed it. It keeps its age, so it does not lose its place.
                     self._queue.add(choice.request)
                     break
                 if not self._moved and self._base is not None:
@@ -358,6 +392,7 @@ class Coordinator:
 
     def _trigger(self, run: RunNow, now: Instant) -> StartUpload:
         assert self._finished is not None
+        # Files of a savepoint or of another job are never named by a checkpoint of this one: it must outlive them.
         owned = self._base is not None and self._base.owned
         reusable = owned and not run.request.kind.is_savepoint and not run.request.full
         base = self._base.metadata if self._base is not None and reusable else None
@@ -373,6 +408,7 @@ class Coordinator:
         )
         self._pending[id] = pending
         if not run.request.kind.is_savepoint:
+            # What a savepoint contains is still missing in the checkpoints.
             self._moved = False
         self.statistics.triggered(pending)
         return StartUpload(id, pending.epoch, run.request, base)
@@ -383,19 +419,23 @@ class Coordinator:
         suits = begun == id and not request.kind.is_savepoint and request.full is None
         if not suits and (begun == id or _looked(self._seen).has_begun_with(id)):
             id += 1
-        self._begun, self._next_id = None, id + 1
+        self._begun = None
+        self._next_id = id + 1
         return id
 
     def _fail(
         self, pending: PendingCheckpoint, reason: CheckpointFailureReason, now: Instant, message: str = ""
     ) -> list[Action]:
+        # First: what follows must see the queue without it.
         del self._pending[pending.id]
+        # What it would have contained is in no checkpoint now.
         self._moved = True
         self.statistics.failed(pending, now, reason, message)
         actions: list[Action] = [NotifyAborted(pending.id, pending.request, reason, message, epoch=pending.epoch)]
         files = tuple(path for ack in pending.acks.values() for path in ack.new_files)
         if files:
             actions.append(DiscardFiles(files))
+        # A savepoint that fails is reported to who asked for it, and endangers no progress of the job.
         if not pending.request.kind.is_savepoint and self._tolerance.failed(pending.id, reason):
             actions.append(FailJob(exceeded(reason)))
         return actions

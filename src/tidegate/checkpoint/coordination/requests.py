@@ -9,6 +9,7 @@ from enum import Enum, auto
 from tidegate.checkpoint.coordination.failure import CheckpointFailureReason
 from tidegate.core.clock import MonotonicMs
 
+# Flink's `CheckpointRequestDecider.DEFAULT_MAX_QUEUED_REQUESTS`.
 MAX_QUEUED = 1000
 
 
@@ -92,6 +93,8 @@ class RequestQueue:
         """Queue a request. Return the request that was dropped with `TOO_MANY_CHECKPOINT_REQUESTS`, which may be this one."""
         if request.kind is RequestKind.PERIODIC and self.has_periodic:
             return None
+        # Full: the request that matters least is dropped, and that is the last one of the order. A periodic one makes
+        # room for whatever a user asked for.
         if len(self._waiting) >= self.limit and self._waiting[-1].kind is not RequestKind.PERIODIC:
             return request
         self._waiting.append(request)
@@ -128,6 +131,7 @@ def choose(first: CheckpointRequest | None, load: Load, max_concurrent: int, now
       savepoint in progress does not hold back checkpoints.
     - Min-pause holds back only periodic ones.
     """
+    # Also for savepoints, as in Flink: a storage that cannot delete would be filled without a limit.
     if first is None or load.cleaning > max_concurrent:
         return Wait()
     if load.pending >= max_concurrent:

@@ -21,6 +21,7 @@ HISTORY = 10
 """How many checkpoints Flink's paths list: its `web.checkpoints.history`."""
 REMEMBERED = 60
 """How many checkpoints that have ended are kept, for whoever wants to see more of them."""
+# As many as in Flink's `CompletedCheckpointStatsSummary`.
 _SUMMARISED = 10_000
 
 
@@ -137,6 +138,7 @@ class Percentiles:
         last = len(ordered) - 1
 
         def at(quantile: float) -> float:
+            # Linear between the two values around it.
             low = int(quantile * last)
             high = min(low + 1, last)
             return ordered[low] + (ordered[high] - ordered[low]) * (quantile * last - low)
@@ -232,8 +234,10 @@ class CheckpointStatsTracker:
     ) -> CheckpointStats:
         stats = replace(
             self._described(pending, CheckpointStatus.FAILED, now),
-            failure=reason, failure_message=message or reason.message, failure_timestamp=now.wall_ms,
-        )  # fmt: skip
+            failure=reason,
+            failure_message=message or reason.message,
+            failure_timestamp=now.wall_ms,
+        )
         self._under_way.pop(pending.id, None)
         self.counts.in_progress -= 1
         self.counts.failed += 1
@@ -276,6 +280,7 @@ class CheckpointStatsTracker:
 
     def under_way(self, now: Instant) -> tuple[CheckpointStats, ...]:
         """Return the checkpoints in progress, newest first. Can be called from any thread."""
+        # Copied first: REST and the UI ask from other threads while the loop adds and removes.
         pending = sorted(self._under_way.copy().values(), key=lambda one: -one.id)
         return tuple(self._described(one, CheckpointStatus.IN_PROGRESS, now) for one in pending)
 
@@ -342,6 +347,7 @@ def _task(ack: UploadAck, pending: PendingCheckpoint) -> TaskStats:
         checkpointed_size_bytes=ack.checkpointed_size_bytes,
         sync_ms=ack.sync_ms,
         async_ms=ack.async_ms,
+        # The rest of the time: waiting for the next epoch, its tasks, and the driver to receive the result.
         # Not below 0: two machines have measured.
         start_delay_ms=max(0, end_to_end_ms - ack.sync_ms - ack.async_ms),
     )

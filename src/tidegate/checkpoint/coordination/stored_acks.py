@@ -33,7 +33,8 @@ class StoredAcks:
     """The stored acknowledgements of one term. Used by the thread of the checkpoint loop."""
 
     def __init__(self, layout: JobLayout, term: Term) -> None:
-        self._layout, self._term = layout, term
+        self._layout = layout
+        self._term = term
         self._watched: dict[int, _Watch] = {}
 
     def watch(self, checkpoint_id: int, now_ms: MonotonicMs) -> None:
@@ -51,14 +52,18 @@ class StoredAcks:
         for checkpoint_id, watch in tuple(self._watched.items()):
             if now_ms < watch.next_ms and checkpoint_id not in expiring:
                 continue
+            # Set before the request, so that storage that does not answer is not asked again at once.
             watch.next_ms = next_look_ms(watch.since_ms, now_ms)
             try:
                 for path in (yield ListNames(self._layout.acks(self._term, checkpoint_id))):
                     if path not in watch.seen:
                         part = yield Get(path)
                         parts += [] if part is None else [(checkpoint_id, part)]
+                        # After the read: if it failed, the next look reads the object again.
                         watch.seen.add(path)
             except StorageError as error:
+                # Harmless: the next epoch brings the same acknowledgements. Only the publication of a checkpoint may
+                # end a term.
                 log.info("acknowledgements of checkpoint %d could not be read: %s", checkpoint_id, error)
         return parts
 

@@ -53,6 +53,7 @@ FIRST_LOOK_MS = 250
 SHARE_OF_AGE = 10
 """They are looked for again when the checkpoint's age has grown by this part, so that their number stays small."""
 
+# Flink clamps min-pause to a year, too, so that sums of it with a clock's reading do not overflow there.
 _MILLISECONDS_A_YEAR = 365 * 24 * 3_600_000
 
 
@@ -96,6 +97,7 @@ class Timing:
             self._period_ms = max(cadence.interval_ms, self._pause_ms)
         self._due_ms: MonotonicMs | None = None
         self._completed_ms: MonotonicMs | None = None
+        # Apart from each other: empty epochs run between slow ones and say nothing about them.
         self._with_rows_ms = 0
         self._empty_ms = 0
         self._awaited_until_ms: MonotonicMs | None = None
@@ -117,7 +119,9 @@ class Timing:
     @property
     def pause_ends_ms(self) -> MonotonicMs | None:
         """When min-pause after the last completion is over; None: none has completed."""
-        return None if self._completed_ms is None else MonotonicMs(self._completed_ms + self._pause_ms)
+        if self._completed_ms is None:
+            return None
+        return MonotonicMs(self._completed_ms + self._pause_ms)
 
     def begin(self, now: Instant, first_delay_ms: int) -> None:
         if self._period_ms is not None:
@@ -134,6 +138,7 @@ class Timing:
         """Return whether a checkpoint is due. If so, the next period begins."""
         if self._period_ms is None or self._due_ms is None or now.monotonic_ms < self._due_ms:
             return False
+        # From now, not from when it was due: a job that was held up does not take several checkpoints in a row.
         self._due_ms = now.plus(self._period_ms)
         return True
 
@@ -177,6 +182,7 @@ class Timing:
         `is_requested`: one is due already, and only min-pause holds it back."""
         if self._due_ms is None:
             return None
+        # 0: at any time. What remains is min-pause.
         begins = 0 if is_requested else self._due_ms - expected_ms
         return MonotonicMs(max(begins, self.pause_ends_ms or 0))
 

@@ -84,10 +84,13 @@ def verified(read: Reader, ref: CheckpointRef, body: bytes | None) -> Steps[Chec
 
     Raises `MetadataTooNew` if a newer version of tidegate wrote it.
     """
+    # The checksum is in the head of the metadata. A body without it is another checkpoint's, such as a predecessor's
+    # orphan under the same name.
     if body is None or ref.checksum.encode() not in body:
         return None
     try:
         return (yield from read_contents(read, ref.metadata, body))
+    # Not the same as damage: a later version of tidegate can still start from it, so nothing of it may be given up.
     except MetadataTooNew:
         raise
     except MetadataError:
@@ -102,6 +105,8 @@ def contents_of(
 ) -> CheckpointContents:
     """`path` is the name of the `_metadata`: names in it are relative to the job or, in a savepoint, to the savepoint. `output`
     are the objects that it refers to. Without them, they are left unread."""
+
+    # `JOB/chk-7/_metadata` names files below `JOB`; `SAVEPOINT/_metadata` names files below `SAVEPOINT`.
     root = dirname(path) if metadata.kind is SnapshotKind.SAVEPOINT else dirname(dirname(path))
     stored = [(name_below(root, each.path), each) for each in metadata.stored_output]
     names = tuple(name for name, _ in stored)
@@ -110,15 +115,19 @@ def contents_of(
 
         def complete(bodies: Mapping[str, bytes]) -> CheckpointContents:
             found = [OutputObject.read(each, bodies.get(name)) for name, each in stored]
+            # `decode` has checked what is in the metadata. Objects come from the same untrusted place, and are read
+            # later.
             for committable in (each for object in found for each in object.members):
                 check_committable(committable, metadata.epoch)
             return contents_of(path, metadata, staged_by, found)
 
         objects = UnreadOutput(names, complete)
+    # Those in objects are older: they come first, as in the order of commit.
     in_objects = (committable for each in output or () for committable in each.waiting)
     committables = (*in_objects, *metadata.committables)
     files = frozenset(name_below(root, name) for position in metadata.positions for name in position.files.objects())
     staged = frozenset(name for committable in committables for name in staged_by(committable))
+    # A task without files (nothing yet, or everything inlined) holds no object.
     lists = tuple(
         HeldList(ListId(str(task.task), list_digest(task.files)), task.files)
         for task in metadata.tasks

@@ -47,6 +47,7 @@ def with_files(storage: Storage, root: str, task: TaskState) -> TaskState:
 
 def list_in(files: StoredFileList, data: Sequence[bytes]) -> FileList:
     """Return the list in the objects that `files` refers to, in the order of its `paths`. Raises like `loaded`."""
+    # `paths` has the object of the reference first, then its base, if it has one.
     own, *base = data
     if files.base is not None:
         listed = decode_delta(files, own).apply(base[0])
@@ -56,6 +57,8 @@ def list_in(files: StoredFileList, data: Sequence[bytes]) -> FileList:
             listed = FileChecks().read(own)
         except (msgspec.MsgspecError, ValueError, OverflowError) as error:
             raise MetadataDamaged(f"{files.path} is not a file list ({error})") from error
+    # The driver counted with this summary without loading the list. A list that says something else was not written by
+    # us.
     files.check_summary(listed)
     return listed
 

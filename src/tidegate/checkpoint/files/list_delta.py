@@ -80,10 +80,14 @@ def delta_from(reference: StoredFileList, old: FileList, new: FileList, data: by
     else:
         before = decode_delta(reference, data)
         base, base_bytes, base_checksum = before.base, before.base_bytes, before.base_checksum
+        # What the delta before removed from the base stays removed. What it added is written again, if the new list
+        # still has it.
         removed, earlier_bytes = before.removed, before.earlier_bytes + len(data)
         added = {file.name: file for file in before.added}
     # What the old list has and its delta did not add is in the base.
     in_base = {file.name: file for file in old if file.name not in added}
+    # Compared as a whole: a file of the same name that was stored again has another path, and counts as removed and
+    # added.
     kept = {file.name for file in new if in_base.get(file.name) == file}
     return ListDelta(
         base=base,
@@ -122,6 +126,7 @@ def decode_delta(reference: StoredFileList, data: bytes) -> ListDelta:
         form = _decode(data)
     except (msgspec.MsgspecError, ValueError, OverflowError) as error:
         raise MetadataDamaged(f"{reference.path} is not a change of a file list ({error})") from error
+    # The reference was used to load the base. Another one in the object would be applied to the wrong list.
     if form.base != reference.base:
         raise UntrustedSnapshot(f"The file list {reference.path} has another base than its checkpoint says")
     return ListDelta(

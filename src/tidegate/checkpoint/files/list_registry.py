@@ -67,17 +67,22 @@ class ListRegistry:
         """`changes` tells by task how a list differs from that of another checkpoint. Registering a checkpoint again replaces
         its lists."""
         before, held = self._checkpoints.get(checkpoint, ()), tuple(lists)
+        # Registered again with other names of files only (`record` does that): nothing changes for lists.
         if before == held and before:
             return
         self._checkpoints[checkpoint] = held
         for each in held:
             id = each.id
+            # An unchanged list has the same id in many checkpoints, so lists are counted as well.
             self._counts[id] += 1
             if self._counts[id] == 1:
+                # It was dropped and comes back with a checkpoint that reuses it unchanged. Nothing of it has been
+                # removed yet.
                 self._dropped.pop(id, None)
                 self._pinned.discard(id)
                 change = None if changes is None else changes.get(id.task)
                 self._tasks.setdefault(id.task, _TaskLists()).add(each, change)
+        # After the new lists are counted: one that is in both must not count as dropped in between.
         self._unreference(before)
 
     def drop(self, checkpoint: str) -> None:
@@ -99,6 +104,8 @@ class ListRegistry:
             lists.remove(id.digest, None)
             if not lists.known:
                 del self._tasks[id.task]
+            # A pinned list may hold objects that every other list has lost. It goes without being compared, so a sweep
+            # must look.
             self.unswept.add(id.task)
         for id, each in wanted.items():
             lists = self._tasks.setdefault(id.task, _TaskLists())
@@ -128,6 +135,7 @@ class ListRegistry:
             return _NONE
         del self._dropped[id]
         lists = self._tasks[id.task]
+        # It is not known which objects it shares with lists of other families, so none of its own may be freed now.
         if not lists.compared:
             self.unswept.add(id.task)
         freed = lists.remove(id.digest, names)
@@ -167,16 +175,20 @@ class _Family:
     def join(self, digest: bytes, base: bytes, change: ListChange) -> None:
         """Add a list that was derived from a member, and make it the newest."""
         old, released = self.members[base], frozenset(change.released)
-        self._turn_to(lost=old.less | (released - old.more), won=(old.more - released) | frozenset(change.new))
+        # Given: how the member `base` differs from the newest one (`old`), and how the new list differs from `base`. In
+        # sum: how the new one differs from the newest.
+        self._rebase(lost=old.less | (released - old.more), won=(old.more - released) | frozenset(change.new))
         self.members[digest] = _Difference()
         self.newest = digest
 
     def leave(self, digest: bytes) -> Names:
         """Remove a member that is not the only one. Return the objects that only it had."""
+        # All members are described by their difference from the newest, so another one takes that place first.
         if digest == self.newest:
             self.newest = next(other for other in reversed(self.members) if other != digest)
             other = self.members[self.newest]
-            self._turn_to(lost=other.less, won=other.more)
+            self._rebase(lost=other.less, won=other.more)
+        # What it has and the newest lacks. Of that, what another member has, too, is still needed.
         only = self.members.pop(digest).more
         for each in self.members.values():
             if not only:
@@ -184,10 +196,13 @@ class _Family:
             only -= each.more
         return only
 
-    def _turn_to(self, lost: Names, won: Names) -> None:
+    def _rebase(self, lost: Names, won: Names) -> None:
         """Describe all members by their difference from another list, which lacks `lost` of the newest and has `won` more."""
         for each in self.members.values():
-            each.more, each.less = (each.more - won) | (lost - each.less), (won - each.more) | (each.less - lost)
+            more = (each.more - won) | (lost - each.less)
+            less = (won - each.more) | (each.less - lost)
+            each.more = more
+            each.less = less
 
 
 @dataclass(slots=True)
@@ -204,12 +219,14 @@ class _TaskLists:
         digest = held.id.digest
         if digest in self.known:
             return
+        # A base that is not known (of an earlier term, or dropped and removed) starts a family of its own.
         base = None if change is None or change.base is None else self._family_of(change.base)
         self.known[digest] = held
         if change is not None and change.base is not None and base is not None:
             base.join(digest, change.base, change)
             return
         self.families.append(_Family(digest, {digest: _Difference()}))
+        # A list of new objects only cannot share one with others, so what was known stays known.
         is_new = change is not None and change.base is None
         self.compared = len(self.families) == 1 or (self.compared and is_new)
 
@@ -226,14 +243,17 @@ class _TaskLists:
             freed = family.leave(digest)
         else:
             self.families.remove(family)
+            # The only member: everything in it goes, if it is known to share nothing.
             freed = names or _NONE
         self.compared = self.compared or len(self.families) <= 1
+        # As it was before: whether the list that goes is known to share nothing with those of other families that stay.
         return freed if compared else _NONE
 
     def compare(self, names: Mapping[bytes, Names]) -> None:
         families: list[_Family] = []
         for digest in self.known:
             mine = names[digest]
+            # Lists that share an object, directly or through others, become one family.
             alike = [each for each in families if any(not mine.isdisjoint(names[other]) for other in each.members)]
             members = {other: _Difference() for each in alike for other in each.members}
             families = [each for each in families if each not in alike]
@@ -241,8 +261,10 @@ class _TaskLists:
         for family in families:
             newest = names[family.newest]
             for digest, difference in family.members.items():
-                difference.more, difference.less = names[digest] - newest, newest - names[digest]
-        self.families, self.compared = families, True
+                difference.more = names[digest] - newest
+                difference.less = newest - names[digest]
+        self.families = families
+        self.compared = True
 
     def _family_of(self, digest: bytes) -> _Family | None:
         return next((family for family in self.families if digest in family.members), None)

@@ -56,6 +56,8 @@ class OutputObject:
     @property
     def is_sparse(self) -> bool:
         """Whether less than half of it waits: then what waits is stored again, and the object goes."""
+        # An object of which everything waits is never sparse, whatever it weighs: storing it again would change
+        # nothing.
         return len(self.waiting) < len(self.members) and 2 * _size(self.waiting) < _size(self.members)
 
 
@@ -90,6 +92,7 @@ def divided(
     kept = [each for each in (old.only(ids) for old in objects) if each.waiting and not each.is_sparse]
     in_objects = {id(committable) for each in kept for committable in each.waiting}
     rest = [each for each in carried if id(each) not in in_objects]
+    # What the latest checkpoint carried waits for the second time at least; what is new stays in the metadata.
     waited = set(map(id, before))
     old = [each for each in rest if id(each) in waited]
     if _size(old) <= inline_bytes:

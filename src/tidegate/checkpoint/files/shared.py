@@ -50,6 +50,7 @@ class SharedRegistry:
         held = frozenset(files)
         before = self._files.get(checkpoint, frozenset())
         self._files[checkpoint] = held
+        # Counted before `before - held` is taken off, so that a file in both is never free in between.
         self._counts.update(held - before)
         self._dropped |= self._unreference(before - held)
 
@@ -69,6 +70,8 @@ class SharedRegistry:
 
     def unreferenced(self) -> frozenset[str]:
         """Files of dropped checkpoints that no other checkpoint references, until they are forgotten."""
+        # Another thread may register meanwhile. A path that is referenced again stays noted until that reference goes,
+        # too.
         return frozenset(path for path in tuple(self._dropped) if path not in self)
 
     def forget(self, paths: Iterable[str]) -> None:
@@ -123,10 +126,15 @@ class Boundary:
         file = layout.parse(path)
         if file is None:
             return False
+        # Names of checkpoints have no term, and a successor may use ids above the last published one again. So only ids
+        # that the log has passed are over, and none that is pending here.
         if file.scope is FileScope.EXCLUSIVE:
             return file.number <= self.last_id and file.number < self.pending_id
+        # A term below is a former owner's: what it stored and no entry names can never be named. A term above is a
+        # successor's, and this driver has lost the job.
         if file.term != self.term:
             return file.term is not None and file.term < self.term
+        # Of this term: everything under ids that may still complete is left alone.
         if file.scope is FileScope.SHARED:
             return file.number < self.pending_id
         return self.epoch is not None and self.epoch.term == self.term and file.number <= self.epoch.number

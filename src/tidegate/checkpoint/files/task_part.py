@@ -118,6 +118,8 @@ class TaskPart:
         )
 
 
+# MessagePack, not JSON: it travels in every acknowledgement, and nobody reads it by hand. Fields are an array, so new
+# ones go to the end and have defaults.
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_TaskPart).decode
 
@@ -202,8 +204,14 @@ def _packed(requests: StorageCalls) -> tuple[int, ...]:
     if not requests:
         return ()
     values = [
-        requests.writes, requests.written_bytes, requests.reads, requests.read_bytes, requests.lists, requests.deletes
-    ]  # fmt: skip
+        requests.writes,
+        requests.written_bytes,
+        requests.reads,
+        requests.read_bytes,
+        requests.lists,
+        requests.deletes,
+    ]
+    # Zeros at the end are left out: most uploads list and delete nothing.
     while not values[-1]:
         values.pop()
     return tuple(values)
@@ -229,12 +237,15 @@ def is_of(data: bytes, version: VersionId) -> bool:
 
 def list_digest(files: AnyFileList) -> bytes:
     """Return a digest that distinguishes the lists of a task."""
+    # Eight bytes: it tells the few lists of one task apart, and is no protection against forgery.
     return hashlib.blake2b(_identity(files), digest_size=8).digest()
 
 
 def digest_of(state: TaskState) -> bytes:
     """Return a digest that distinguishes the parts of a task. A worker's record of a checkpoint counts only if it matches the
     completed one: an attempt that was not accepted may have left another."""
+    # With the version: with a changelog, small changes are in the metadata, and two attempts of one epoch may have
+    # equal lists of files.
     return hashlib.blake2b(_identity(state.files) + str(state.version).encode(), digest_size=8).digest()
 
 

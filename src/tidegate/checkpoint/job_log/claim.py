@@ -77,20 +77,29 @@ def claim(
     4. Write a heartbeat.
     """
     evicted: Term | None = None
+    # Another round only if somebody else has written an entry meanwhile.
     while True:
+        # Before the end of the log: traces that are read first cannot be of an entry that was written after that end.
         beat = yield from read_heartbeat(layout)
         before = yield from newest(layout, beat.slot if beat else 0)
         alive = False
         if before is not None and before.outcome is None:
+            # `--force` is meant for this owner. If another start claims the job meanwhile, that one is watched like any
+            # other.
             if evicted is None:
                 evicted = before.term
+            # Only a heartbeat of the newest term says something about its owner.
             gone = beat is not None and beat.term == before.term and has_died(beat.process)
             if not gone and not (force and before.term == evicted):
+                # On our own clock: clocks of two machines are never compared.
                 yield Sleep(patience_ms)
                 later = yield from read_heartbeat(layout)
                 after = yield from newest(layout, before.slot)
+                # A new entry is a sign of life as well.
                 alive = after != before or _moved(before.term, beat, later)
+                # What was read before the wait may be outdated; the claim must follow the newest entry.
                 before = after
+        # Before the decision: from a log that was cut off, an older checkpoint would look like the newest.
         yield from check_end(layout, before, beat.slot if beat else 0, beat.term if beat else 0)
         reach("claim.1-read")
         decision = decide(before, start, alive)
@@ -104,6 +113,7 @@ def claim(
         mine = entries.claim(
             before, sign(), lineage, base, start.accepted, start.unbounded, start.location, start.carried
         )
+        # Only with `--fresh`, or the decision would have refused it.
         if is_copy(before, start):
             mine = entries.in_copy(mine)
         result = yield from append(layout, mine)
@@ -112,6 +122,7 @@ def claim(
             yield from show_life(layout, mine, 0, process)
             reach("claim.4-shown")
             return mine
+        # Lost to an entry of a later folder (`append`): this slot was taken, and deleted since.
         if result.slot > mine.slot:
             # The claim may have been in the log, and others have followed it while this driver slept. It does not claim twice.
             raise ClaimLost(mine.term, result)
@@ -132,6 +143,7 @@ def claim_again(layout: JobLayout, last: Entry, ours: Container[Nonce], sign: Ca
         before = yield from newest(layout, last.slot)
         if before is None or before.slot < last.slot:
             raise entries.LogCorrupt(path_of(layout, last), "was written by this driver and is gone")
+        # By nonce, not by term: an entry of this term that this driver did not sign is not its own.
         if before.nonce != last.nonce and before.nonce not in ours:
             raise ClaimLost(last.term, before)
         reach("claim-again.1-read")
@@ -139,6 +151,7 @@ def claim_again(layout: JobLayout, last: Entry, ours: Container[Nonce], sign: Ca
         if isinstance(decision, Refuse):
             raise refused(last_run(before, False), decision)
         assert isinstance(decision, Resume)
+        # The mode of the run does not change with a new term. Its first claim has recorded it.
         unbounded = bool(last.claims) and last.claims[-1].last == UNBOUNDED
         mine = entries.claim(before, sign(), decision.lineage, decision.base, unbounded=unbounded)
         if isinstance((yield from append(layout, mine)), Won):
@@ -160,6 +173,7 @@ def read_heartbeat(layout: JobLayout) -> Steps[Heartbeat | None]:
     data: bytes | None = yield Get(layout.owner)
     try:
         return None if data is None else _decode(data)
+    # A damaged heartbeat is none: it is a courtesy, and the next beat replaces it.
     except msgspec.MsgspecError:
         return None
 
@@ -174,6 +188,8 @@ def show_life(layout: JobLayout, mine: Entry, beat: int, process: str = "") -> S
         winner = yield from newest(layout, seen.slot)
         if winner is not None and winner.term > mine.term:
             raise ClaimLost(mine.term, winner)
+    # A successor that claims in this moment may lose its first heartbeat to this one, and writes the next. Nothing but
+    # courtesy depends on it.
     yield Put(layout.owner, _encode(Heartbeat(mine.term, beat, mine.slot, process)))
 
 

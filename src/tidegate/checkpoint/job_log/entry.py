@@ -184,6 +184,8 @@ def claim(
     """
     slot = 1 if before is None else before.slot + 1
     accepted = tuple(accepted)
+    # Above the origin's terms, too: a fork starts with files that carry those, and (origin, name) must stay one
+    # content.
     number = _ordinal_after(before, base, accepted)
     # The first claim needs no random bits: no other job has its lineage.
     term = term_of(number, None if before is None and base is None else by.random_bits)
@@ -198,7 +200,7 @@ def claim(
         base=base,
         retained=_retained_after(before, base),
         last_id=0 if before is None else before.last_id,
-        owed=_owed_after(before, base, lineage),
+        owed=_abandoned_after(before, base, lineage),
         disposing=() if before is None else before.disposing,
         folder=_folder_after(before),
         next_folder=_folder_for(slot + 1, _folder_after(before)),
@@ -226,14 +228,20 @@ def _folder_after(before: Entry | None) -> int:
 
 def _folder_for(slot: int, last: int) -> int:
     """Return the folder for `slot` if the slot before it is in the folder `last`."""
+    # 0 is the folder `log`, which takes no further entry: versions that look there must not continue this one.
     has_room = last > 0 and slot - last < SLOTS_PER_FOLDER
     return last if has_room else slot
 
 
 def _claims_after(
-    before: Entry | None, term: Term, lineage: Lineage, base: CheckpointRef | None, carried: Iterable[EpochId],
-    accepted: Iterable[EpochId], unbounded: bool,
-) -> Claims:  # fmt: skip
+    before: Entry | None,
+    term: Term,
+    lineage: Lineage,
+    base: CheckpointRef | None,
+    carried: Iterable[EpochId],
+    accepted: Iterable[EpochId],
+    unbounded: bool,
+) -> Claims:
     claims = () if before is None else before.claims
     # A savepoint of the lineage may contain more than the log: the job commits the output that it carries.
     if base is not None and base.lineage == lineage:
@@ -247,18 +255,22 @@ def _claims_after(
 def _retained_after(before: Entry | None, base: CheckpointRef | None) -> tuple[CheckpointRef, ...]:
     """Return what a claim retains: what was retained before, and the savepoint that it takes over."""
     kept = () if before is None else before.retained
+    # A rollback changes nothing about what is retained: it can be taken back until a checkpoint drops what it left.
     return kept if base is None or not base.claimed or base in kept else (*kept, base)
 
 
-def _owed_after(before: Entry | None, base: CheckpointRef | None, lineage: Lineage) -> tuple[CheckpointRef, ...]:
+def _abandoned_after(before: Entry | None, base: CheckpointRef | None, lineage: Lineage) -> tuple[CheckpointRef, ...]:
     if before is None:
         return ()
+    # What the log stands at now. If this claim continues from elsewhere, the output of `left` would never be seen
+    # again.
     left = before.base
     if left is None or left in before.owed:
         return before.owed
     # A claim that starts a new lineage takes over the state of its base, but not its output.
     if _same(left, base) and left.lineage == lineage:
         return before.owed
+    # A run that ended without keeping its checkpoints committed their output first (`CompletedCheckpointStore.finish`).
     given_up = left.is_ours and left not in before.retained
     origins = left.lineage != before.lineage  # a fork's base: its origin commits that output
     return before.owed if given_up or origins else (*before.owed, left)
@@ -269,8 +281,8 @@ def _same(left: CheckpointRef | None, base: CheckpointRef | None) -> bool:
     return left is not None and base is not None and left.metadata == base.metadata
 
 
-def _owes_too_little(before: Entry | None, entry: Entry) -> bool:
-    if entry.owed == _owed_after(before, entry.base, entry.lineage):
+def _forgets_output(before: Entry | None, entry: Entry) -> bool:
+    if entry.owed == _abandoned_after(before, entry.base, entry.lineage):
         return False
     if before is not None and _forks_copy(before, entry) and not entry.owed:
         return False
@@ -286,6 +298,7 @@ def _forks_copy(before: Entry, entry: Entry) -> bool:
 def _ordinal_after(before: Entry | None, base: CheckpointRef | None, accepted: Iterable[EpochId] = ()) -> int:
     """Return a number above all that this job or the origin of its state ever used: epochs name versions and output in both.
     Output of a lost history that the user accepts must not hide later output either."""
+    # By number, not by the whole term: random bits are no order.
     terms = [epoch.term for epoch in accepted]
     if before is not None:
         terms.append(before.term)
@@ -296,9 +309,11 @@ def _ordinal_after(before: Entry | None, base: CheckpointRef | None, accepted: I
 
 def checkpoint(before: Entry, by: Signature, ref: CheckpointRef, num_retained: int) -> Entry:
     """Return the entry that publishes `ref` and at the same time drops the oldest checkpoints beyond `num_retained`."""
+    # Claimed savepoints count as well: they are dropped like checkpoints, the oldest first.
     kept = (*before.retained, ref)[-num_retained:]
     last_id = max(before.last_id, ref.id)
     entry = _next(before, by, EntryKind.CHECKPOINT, ref, kept, last_id, None)
+    # Nothing is owed after this: a checkpoint carries all output that waits, also what earlier claims turned away from.
     return replace(entry, owed=(), disposing=_disposing_after(before, kept))
 
 
@@ -310,6 +325,7 @@ def terminal_savepoint(before: Entry, by: Signature, ref: CheckpointRef) -> Entr
 
 def end(before: Entry, by: Signature, outcome: RunOutcome, keep: bool) -> Entry:
     """Return the entry that ends the run. Without `keep` it drops all checkpoints, before any of their files is deleted."""
+    # The base stays named although it may go: the next start tells "given up" from "never had one" by it.
     kept = before.retained if keep else ()
     entry = _next(before, by, EntryKind.END, before.base, kept, before.last_id, outcome)
     return replace(entry, disposing=_disposing_after(before, kept))
@@ -320,15 +336,30 @@ def _disposing_after(before: Entry, kept: tuple[CheckpointRef, ...]) -> tuple[Ch
 
 
 def _next(
-    before: Entry, by: Signature, kind: EntryKind, base: CheckpointRef | None, kept: tuple[CheckpointRef, ...], last_id: int,
+    before: Entry,
+    by: Signature,
+    kind: EntryKind,
+    base: CheckpointRef | None,
+    kept: tuple[CheckpointRef, ...],
+    last_id: int,
     outcome: RunOutcome | None,
-) -> Entry:  # fmt: skip
+) -> Entry:
     return replace(
-        before, slot=before.slot + 1, kind=kind, nonce=by.nonce, owner=by.owner, at_ms=by.at_ms, base=base,
-        retained=kept, last_id=last_id, outcome=outcome, folder=before.next_folder,
+        before,
+        slot=before.slot + 1,
+        kind=kind,
+        nonce=by.nonce,
+        owner=by.owner,
+        at_ms=by.at_ms,
+        base=base,
+        retained=kept,
+        last_id=last_id,
+        outcome=outcome,
+        folder=before.next_folder,
         next_folder=_folder_for(before.slot + 2, before.next_folder),
+        # A marker in a target is compared with the last epoch of its claim, which this entry may have moved.
         claims=before.claims if base is None else history.reached(before.claims, base.epoch),
-    )  # fmt: skip
+    )
 
 
 def fold(entries: Iterable[Entry], path: str = "log", before: Entry | None = None) -> Entry | None:
@@ -380,6 +411,7 @@ def _objection_to_slot(before: Entry | None, entry: Entry) -> str | None:
 def _objection_to_claim(before: Entry | None, entry: Entry) -> str | None:
     """A claim takes over the log as it is. Only a fork in a copy of the directory leaves to the original what lies elsewhere:
     see `in_copy`."""
+    # Accepted output may have raised it further, so a greater number is fine.
     if ordinal(entry.term) < _ordinal_after(before, entry.base):
         return "is a claim with a term out of order"
     forks_copy = before is not None and _forks_copy(before, entry)
@@ -388,7 +420,7 @@ def _objection_to_claim(before: Entry | None, entry: Entry) -> str | None:
         return "is a claim that changes what is retained"
     if entry.disposing != (() if before is None else before.disposing) and not (forks_copy and not entry.disposing):
         return "is a claim that changes what is to be disposed of"
-    if _owes_too_little(before, entry):
+    if _forgets_output(before, entry):
         return "is a claim that forgets output which is still to come"
     # The files of a checkpoint that is no longer retained may already be deleted.
     if entry.base is not None and entry.base.owned and entry.base not in (() if before is None else before.retained):

@@ -35,6 +35,8 @@ def foreign_output(
         if not begins_again(before, source):
             return {}  # The claim refuses it: this log says nothing about the output of another line of history.
         source = None  # The job continues its own line, as in a plain start.
+    # Between the two readings of the log. Markers that are read after it may belong to checkpoints that it does not
+    # have yet.
     found = markers(before.lineage if source is None else source.lineage)
     after = (yield from newest(layout, before.slot)) or before
     claims = after.claims

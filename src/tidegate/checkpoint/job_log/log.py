@@ -74,6 +74,7 @@ def append(layout: JobLayout, entry: Entry) -> Steps[Won | Entry]:
     """
     path = path_of(layout, entry)
     result: Won | Lost = yield Create(path, entries.to_bytes(entry), entry.nonce)
+    # An entry is in the slot, and it is not ours: `create` has compared the bodies.
     if isinstance(result, Lost):
         return entries.from_bytes(result.existing, path)
     reach("append.1-created", slot=entry.slot)
@@ -82,6 +83,7 @@ def append(layout: JobLayout, entry: Entry) -> Steps[Won | Entry]:
     try:
         later = yield from _later(layout, entry)
     except StorageError as error:
+        # The entry is written, and it is not known whether it counts. A plain error would mean that it does not.
         raise OutcomeUnknown.of(error.store, path, error) from error
     return result if later is None else later
 
@@ -102,6 +104,7 @@ def trim(layout: JobLayout, mine: Entry, parallel: bool = False) -> Steps[int]:
     1. List the folders. All that are deleted are older than a durable entry, also if another driver owns the job by now.
     2. Delete the entries of each. A crash leaves some of them; the next call finds their folder.
     """
+    # Sorted, so the one that is spared below is the newest of them.
     older = [folder for folder in (yield from _folders(layout)) if folder < mine.folder]
     deleted = 0
     reach("trim.1-listed", term=mine.term)
@@ -169,8 +172,10 @@ def _end_in(layout: JobLayout, folders: list[int], hint: int) -> Steps[Entry | N
 def _last_in(layout: JobLayout, folder: int, found: Entry | None, hint: int) -> Steps[Entry | None]:
     """Return the last entry of a folder. `found` is an entry of it, or None to begin before the first."""
     known = 0 if found is None else found.slot
+    # The hint may be of another folder, or made up by a damaged heartbeat. It counts only if that slot exists here.
     if hint > known and (probe := (yield from _read(layout, hint, folder))) is not None:
         found, known = probe, hint
+    # Exponential, then by halves: slots are gapless, so "exists" is true up to the end and false after it.
     step = 1
     while (probe := (yield from _read(layout, known + step, folder))) is not None:
         found, known, step = probe, known + step, step * 2

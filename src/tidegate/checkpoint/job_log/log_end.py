@@ -32,14 +32,18 @@ def check_end(layout: JobLayout, end: Entry | None, seen_slot: int = 0, seen_ter
     """
     slot, term, last_id = _reach(end)
     seen_id = last_id
+    # The heartbeat alone does not prove a gap. Listings cost three requests, and are asked for only if it does not
+    # disagree already.
     if seen_slot <= slot and seen_term <= term:
         folders: list[str] = yield ListFolders(layout.root)
+        # Names of terms only, with a delimiter: not the files below them.
         for folder in ("shared", "taskowned"):
             names: list[str] = (yield ListFolders(f"{layout.root}/{folder}")) if folder in folders else []
             seen_term = max((seen_term, *(int(name) for name in names if name.isdigit())))
         seen_id = yield from _committed_beyond(layout, folders, last_id)
         if seen_term <= term and seen_id <= last_id:
             return
+    # Something lies beyond the end. Either a driver has written entries since, or they were deleted.
     end = yield from newest(layout, slot)
     slot, term, last_id = _reach(end)
     why = None

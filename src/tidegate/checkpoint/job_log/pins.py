@@ -66,6 +66,7 @@ def place(layout: JobLayout, pin_id: str, ref: CheckpointRef, reason: str) -> St
     if now is not None and ref in now.retained:
         reach("pin.2-held")
         return
+    # Without this, a pin on something that is being deleted would stay for good.
     yield Delete((layout.pin(pin_id),))
     raise PinTooLate(ref)
 
@@ -97,6 +98,7 @@ def read_pins(layout: JobLayout) -> Steps[tuple[Pin, ...]]:
     pins = []
     for name in names:
         data: bytes | None = yield Get(name)
+        # Removed between the listing and the read.
         if data is not None:
             try:
                 pins.append(_decode(data))

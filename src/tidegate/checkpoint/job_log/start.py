@@ -173,6 +173,7 @@ def how(newest: Entry | None, start: Start) -> How:
     source = start.source
     if source is None:
         return How.FRESH if start.fresh else How.PLAIN
+    # By the whole reference, with its checksum: the path alone may name another checkpoint by now.
     if source.owned and (newest is None or source not in newest.retained):
         return How.GONE
     if newest is not None and any(source.metadata == ref.metadata for ref in newest.disposing):
@@ -246,10 +247,12 @@ def decide(newest: Entry | None, start: Start, alive: bool = False) -> Resume | 
     """
     last = last_run(newest, alive)
     asked = how(newest, start)
+    # First: about a job that runs, everything else may be different in a moment.
     if newest is not None and last is LastRun.RUNNING:
         return _running(newest)
     if (copy := refuse_copy(newest, start)) is not None:
         return copy
+    # Also with `--fresh`: files of a checkpoint that is no longer retained may be half deleted.
     if asked is How.GONE:
         return GONE
     if newest is None or start.fresh:
@@ -267,6 +270,7 @@ def decide(newest: Entry | None, start: Start, alive: bool = False) -> Resume | 
         return Resume(start.source, start.source.lineage)
     if last is LastRun.FINISHED:
         return _FINISHED
+    # A plain start would begin from the beginning and repeat output that was committed. So the user decides.
     if newest.base is not None and newest.base.is_ours and newest.base not in newest.retained:
         return _GIVEN_UP
     return Resume(newest.base, newest.lineage)

@@ -62,6 +62,7 @@ def take_over(
     yield from check_unclaimed(ref, job, directory)
     mine = _encode(_Claimed(job, directory, nonce))
     result = yield Create(claimed_record(ref.metadata), mine, nonce)
+    # Another start was faster. If it was of the same job, the record says so, and it counts for this one as well.
     if isinstance(result, Lost):
         yield from check_unclaimed(ref, job, directory)
     reach("takeover.1-marked")
@@ -78,6 +79,7 @@ def check_unclaimed(ref: CheckpointRef, job: str, directory: str) -> Steps[None]
     try:
         owner = _decode(body)
     except msgspec.MsgspecError:
+        # Somebody has claimed it; a record that cannot be read must not open it to others.
         owner = _Claimed("?", "?", "")
     if (owner.job, owner.directory) != (job, directory):
         raise CannotClaim(

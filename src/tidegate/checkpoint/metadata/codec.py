@@ -64,11 +64,14 @@ def encode(model: CheckpointMetadata) -> bytes:
     format = _format_for(model)
     pieces = list(_WRITERS[format](model))
     checksum = _checksum(model.tidegate_version, format, pieces)
+    # An empty `Raw` leaves the value of the last field out: what follows the head are the pieces, which are never
+    # joined before.
     front = _encode(_Head(model.tidegate_version, format, checksum, msgspec.Raw(b""))).removesuffix(b"}")
     return b"".join((front, *pieces, b"}"))
 
 
 def _format_for(model: CheckpointMetadata) -> int:
+    # Formats 1 to 3 have no field for it, and their readers would start without this output.
     if model.stored_output:
         return 4
     stored = [task.files for task in model.tasks if isinstance(task.files, StoredFileList)]
@@ -92,6 +95,7 @@ def decode(data: bytes) -> CheckpointMetadata:
         raise MetadataDamaged("it does not say which version of tidegate wrote it")
     if head.format > NEWEST_FORMAT:
         raise MetadataTooNew(head.format, NEWEST_FORMAT, head.tidegate)
+    # Before the body is decoded: what cannot be trusted is not parsed further than its head.
     if head.checksum != _checksum(head.tidegate, head.format, [memoryview(head.checkpoint)]):
         raise MetadataDamaged("its content does not have the checksum it was written with")
     if head.format not in _READERS:
@@ -102,6 +106,7 @@ def decode(data: bytes) -> CheckpointMetadata:
         raise MetadataIncomplete(_short(error), head.tidegate) from error
     except RecursionError:
         raise UntrustedSnapshot("It is nested without end") from None
+    # Anyone can write a correct checksum, so what the names in it would touch is checked as well.
     validation.check(model)
     return model
 
@@ -126,6 +131,7 @@ def _short(error: Exception) -> str:
 
 
 def _checksum(version: str, format: int, body: Iterable[bytes | memoryview]) -> str:
+    # With the head's fields: the format of a body cannot be changed without breaking the checksum.
     digest = hashlib.sha256(f"{format} {version}\n".encode())
     for piece in body:
         digest.update(piece)

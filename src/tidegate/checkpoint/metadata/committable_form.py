@@ -11,9 +11,11 @@ import msgspec
 from tidegate.connectors.sink import Committable
 from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
 
+# At most 19 digits, as many as 63 bits need: `int` of a longer text takes quadratic time.
 _EPOCH = re.compile(r"([0-9]{1,19})\.([0-9]{1,19})")
 
 
+# `gc=False`: they contain no cycles, and there may be a hundred thousand of them.
 class CommittableForm(msgspec.Struct, gc=False, omit_defaults=True):
     lineage: str
     sink: str

@@ -109,6 +109,7 @@ class FileList:
         """Yield the names of all stored objects, including the parts of files: what clean-up must keep for this list."""
         packed = _decode(self._packed)
         for row in packed.rows:
+            # The stored directory has its slash, so a name is a concatenation.
             path, part_bytes = packed.dirs[row.directory] + row.leaf, packed.parts[row.part]
             if row.size <= part_bytes:
                 yield path
@@ -152,6 +153,7 @@ class FileList:
 
     def _fill(self, packed: bytes, count: int, size_bytes: int, since: Iterable[tuple[int, int]]) -> None:
         for name, value in (("_packed", packed), ("count", count), ("size_bytes", size_bytes), ("since", tuple(since))):
+            # Past `__setattr__`, which refuses every change.
             object.__setattr__(self, name, value)
 
 
@@ -168,11 +170,13 @@ def _unpickled(packed: bytes) -> FileList:
 
 def _pack(files: list[StateFile]) -> Packed:
     """Pack files. Tables are sorted, so that equal lists have equal bytes."""
+    # They are sorted by name.
     for before, after in pairwise(files):
         if before.name == after.name:
             raise ValueError(f"A version has one file of each name; {after.name!r} came twice.")
     paths = [file.path.rpartition("/") for file in files]
     sums = [file.checksum.partition(":") for file in files]
+    # How many bytes each checkpoint has brought, so that sizes of deltas need no pass over the rows later.
     brought: dict[int, int] = {}
     for file in files:
         brought[file.since] = brought.get(file.since, 0) + file.size_bytes
@@ -221,6 +225,7 @@ def _check(packed: Packed) -> None:
     tables = (packed.parts, packed.dirs, packed.algorithms, packed.origins, packed.since)
     parts, dirs, algorithms, origins, since = (len(table) for table in tables)
     for row in packed.rows:
+        # Negative indices would be valid in Python, and point at the wrong row.
         if not (
             0 <= row.part < parts
             and 0 <= row.directory < dirs

@@ -140,6 +140,7 @@ class _Body(_Front):
     tasks: list[_TaskForm]
 
 
+# Schemas are dictionaries of any order; equal models must have equal bytes.
 _encode = msgspec.json.Encoder(order="deterministic").encode
 _decode = msgspec.json.Decoder(_Body).decode
 
@@ -188,6 +189,7 @@ def from_model(model: CheckpointMetadata, pack: Callable[[AnyFileList], bytes] =
             state_numbers=[_Number(n.uid, n.name, n.id) for n in model.state_numbers],
         )
     )
+    # The front is an object of its own; it is left open, and the tasks follow as its last field.
     yield front[:-1] + b',"tasks":['
     for at, task in enumerate(model.tasks):
         yield (b"," if at else b"") + _encode(_from_task(task))[:-1] + b',"files":'

@@ -65,6 +65,7 @@ def _packed(files: AnyFileList) -> bytes:
 
 
 def _unpacked(raw: bytes, checks: FileChecks) -> AnyFileList:
+    # As in format 2: the first name tells.
     if not raw.startswith(b'{"changed":'):
         return format2.unpacked(raw, checks)
     form = _decode(raw)

@@ -43,6 +43,7 @@ def from_model(model: CheckpointMetadata) -> Iterator[bytes]:
         for each in model.stored_output
     ]
     pieces = format3.from_model(model)
+    # In front of the fields of format 3, whose pieces are passed on as they come.
     yield _encode(_More(stored)).removesuffix(b"}") + b","
     yield next(pieces).removeprefix(b"{")
     yield from pieces

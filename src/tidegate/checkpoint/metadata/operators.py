@@ -36,9 +36,13 @@ def describe(
 
 
 def describe_node(
-    node: Process | Transform, uid: Uid, level: int, parallelism: int, backend: str,
+    node: Process | Transform,
+    uid: Uid,
+    level: int,
+    parallelism: int,
+    backend: str,
     numbers: Mapping[tuple[Uid, str], int],
-) -> OperatorInfo:  # fmt: skip
+) -> OperatorInfo:
     """Return one operator, as currently declared."""
     return OperatorInfo(
         uid=uid,
@@ -81,6 +85,7 @@ def with_undeclared_states(
     merged = []
     for operator in now:
         known = {state.name for state in operator.states}
+        # Only of operators that still exist. What operators that are gone had is not restored at all (`-n`).
         sleeping = [
             replace(state, declared=False)
             for state in (old[operator.uid].states if operator.uid in old else ())

@@ -54,6 +54,7 @@ class StoredOutput:
 
     @property
     def waiting_count(self) -> int:
+        # One number of all bits, and its population count: no loop over a hundred thousand committables.
         return int.from_bytes(self.waiting, "little").bit_count() if self.waiting else self.count
 
     def read(self, data: bytes | None) -> tuple[Committable, ...]:

@@ -65,6 +65,7 @@ _SEGMENT = re.compile(_PLAIN)
 # No backtracking, which would need memory for each name.
 _NAMES = re.compile(rf"(?>{_PLAIN}\n)*+")
 _PATHS = re.compile(rf"(?>{_PLAIN}(?>/{_PLAIN})*+\n)*+")
+# Any algorithm of this form: a later version may use another one, and `storage` refuses those that it does not know.
 _ALGORITHM = re.compile(r"[a-z0-9]{1,20}:")
 _DIGESTS = re.compile(r"(?>[0-9a-f]{0,128}\n)*+")
 
@@ -169,6 +170,7 @@ def _check_task(task: TaskState, max_parallelism: int) -> None:
 
 def check_distinct(task: TaskState, files: FileList) -> None:
     """Check that no file of a task is in its list and in the metadata, too. For a stored list: once it is loaded."""
+    # Usually nothing is inlined beside a long list, and the list need not be walked.
     if task.inline and not {inlined.name for inlined in task.inline}.isdisjoint(file.name for file in files):
         raise UntrustedSnapshot(f"{task.task} names one file twice")
 
@@ -178,6 +180,7 @@ def _check_reference(files: StoredFileList) -> None:
     for path in files.paths:
         check_path(path)
     _check_number("the bytes of a file list", files.stored_bytes, _MAX_LIST_BYTES, 1)
+    # A list cannot have more files than bytes. A delta may be short and stand for many.
     _check_number("the files of a task", files.count, files.stored_bytes if files.base is None else _MAX_LIST_BYTES)
     _check_number("the bytes of a task", files.size_bytes, _MAX_NUMBER)
     _check_checksum("a file list", files.checksum)
@@ -283,6 +286,7 @@ def _check_tree(tree: Mapping[str, Any] | None) -> None:
     """Check the description of a type: neither deep nor large, with short strings."""
     nodes = 0
     here: list[Any] = [tree]
+    # Level by level instead of recursively: a forged tree could be deeper than Python's stack.
     for _ in range(_MAX_DEPTH):
         if not here:
             return
@@ -353,6 +357,7 @@ class FileChecks:
             parts = -(-row.size // packed.parts[row.part])
             if row.size < 0 or parts > _MAX_PARTS_OF_FILE:
                 raise UntrustedSnapshot(f"The file {_shown(row.name)} is said to have {_shown(row.size)} bytes")
+            # Summed over all lists of the snapshot: many files with many parts each would be as costly as one.
             self.parts_left += _PARTS_FOR_EACH_FILE - parts
             brought[packed.since[row.since][0]] += row.size
         if self.parts_left < 0:
@@ -367,6 +372,7 @@ class FileChecks:
 
 def _all_match(form: re.Pattern[str], texts: Sequence[str]) -> bool:
     """Whether all texts match the pattern, in one call, since there are millions of them."""
+    # A name with a line break would look like two names: the number of breaks must be that of the names.
     joined = "".join(f"{text}\n" for text in texts)
     short = max(map(len, texts), default=0) <= _MAX_NAME_CHARS and joined.count("\n") == len(texts)
     return short and form.fullmatch(joined) is not None

@@ -37,6 +37,7 @@ def channel(committable: Committable) -> Channel:
 def in_order(committables: Iterable[Committable]) -> dict[Channel, list[Committable]]:
     """Return the committables of each channel in the order in which its marker advances."""
     lanes: dict[Channel, list[Committable]] = defaultdict(list)
+    # A marker says "everything up to here", so output of one channel must reach it in the order of epochs.
     for committable in sorted(committables, key=lambda c: c.epoch):
         lanes[channel(committable)].append(committable)
     return lanes
@@ -84,6 +85,7 @@ class Ledger:
         checkpoint that carries them. Records arrive in any order; one of an older checkpoint reverts nothing.
         """
         for mark in committed:
+            # A record may name sinks of which nothing waits here.
             if (sink := self._sinks.get(mark.sink)) is not None:
                 sink.confirm(mark.lineage, Slot(mark.partition), mark.epoch)
 
@@ -137,6 +139,7 @@ class Carried:
 
     def is_in(self, ledger: Ledger) -> bool:
         """Whether the ledger still holds some of it."""
+        # From the end, where `pop` costs nothing. The first one that waits ends the search.
         while self._rest and not ledger.holds(self._rest[-1:]):
             self._rest.pop()
         return bool(self._rest)

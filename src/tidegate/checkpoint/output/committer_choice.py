@@ -36,7 +36,8 @@ class CommitterChoice:
     """Chooses for each sink of `either`. Time is passed with each call."""
 
     def __init__(self, either: Iterable[Uid], limits: CommitterLimits | None = None) -> None:
-        self._either, self._limits = frozenset(either), limits or CommitterLimits()
+        self._either = frozenset(either)
+        self._limits = limits or CommitterLimits()
         self._tasks_until_ms: dict[Uid, MonotonicMs] = {}
         """The sinks that tasks publish to, and until when they do so at least."""
         self._failures: dict[Uid, int] = {}
@@ -44,12 +45,14 @@ class CommitterChoice:
     def of_driver(self, due: OutputUpTo, busy: Container[Uid], now: Instant) -> frozenset[Uid]:
         """Return the sinks that the driver publishes to now, given what waits. It keeps those that it is publishing to."""
         for sink in self._either:
+            # A commit of the driver is under way. Who publishes next is decided when it has ended.
             if sink in busy:
                 continue
             size_bytes = due.size_bytes(sink)
             until_ms, small_bytes = self._tasks_until_ms.get(sink), self._limits.small_bytes
             if size_bytes > small_bytes:
                 self._tasks_until_ms[sink] = max(until_ms or MonotonicMs(0), now.plus(self._limits.stay_ms))
+            # Half: with one limit for both directions, a sink near it would change hands all the time.
             elif until_ms is not None and now.monotonic_ms >= until_ms and size_bytes <= small_bytes // 2:
                 del self._tasks_until_ms[sink]
         return self._either - self._tasks_until_ms.keys()
@@ -63,5 +66,6 @@ class CommitterChoice:
         if sink in self._either:
             before = self._failures.get(sink, 0)
             self._failures[sink] = before + 1
+            # 2^16 minutes are far beyond the limit below; without a bound, the shift would make ever longer integers.
             rest_ms = self._limits.first_rest_ms << min(before, 16)
             self._tasks_until_ms[sink] = now.plus(min(self._limits.longest_rest_ms, rest_ms))

@@ -31,6 +31,7 @@ class DiscardedOutput:
 
     def recover(self) -> Steps[None]:
         """Drop output that waits and was discarded before."""
+        # Without waiting output there is nothing that could have been discarded, and nothing is listed.
         names: list[str] = (yield ListNames(self._layout.all_discarded)) if len(self._ledger) else []
         waiting = self._ledger.waiting()
         for name in names:
@@ -38,6 +39,7 @@ class DiscardedOutput:
             try:
                 self._ledger.confirm(() if data is None else read_record(data))
             except msgspec.MsgspecError as error:
+                # Fail closed: without this record, output that the user discarded would be published after all.
                 raise LogCorrupt(name, f"cannot be read ({error})") from error
         left = set(map(id, self._ledger.waiting()))
         self.found = tuple(each for each in waiting if id(each) not in left)
@@ -54,4 +56,5 @@ class DiscardedOutput:
         if self._to_record:
             yield Put(self._layout.discarded(term), record_of(self._to_record))
             reach("discard.1-recorded", term=term)
+            # After the request: if it fails, the next checkpoint tries again, and none is completed without it.
             self._to_record = ()

@@ -24,6 +24,7 @@ from tidegate.core.clock import Instant, MonotonicMs
 from tidegate.core.history import History
 from tidegate.core.ids import EpochId, Uid
 
+# The rest follows with the next epoch. Orders travel with every epoch until they are carried out.
 _MOST_IN_ORDER = 500
 """Maximum number of committables in one request to a task."""
 
@@ -62,6 +63,7 @@ class Backoff:
 
     def delay_ms(self, failures: int, chance: float) -> int:
         """Return the delay after this many failures; `chance` is a random number in [0, 1)."""
+        # The exponent is bounded before the result is: 2.0 ** 1100 raises OverflowError.
         plain = min(float(self.greatest_ms), self.first_ms * self.multiplier ** min(failures - 1, 30))
         return round(plain * (1 + self.jitter * (2 * chance - 1)))
 
@@ -118,6 +120,7 @@ class ReleaseSchedule:
         carried out an order, and what the driver publishes meanwhile, if anything, has not ended."""
         if not by_tasks:
             self._busy.discard(sink)
+        # A slot that succeeds says nothing about the slot that failed.
         if not self._has_waited(sink, now):
             return
         for notes in (self._failures, self._errors, self._not_before_ms):
@@ -128,6 +131,7 @@ class ReleaseSchedule:
         if not by_tasks:
             self._busy.discard(sink)
         self._errors[sink] = error
+        # Several slots fail at the same time if a target goes down. One outage doubles the wait once.
         if not self._has_waited(sink, now):
             return self._not_before_ms[sink]
         self._failures[sink] = self._failures.get(sink, 0) + 1

@@ -85,6 +85,7 @@ class SinkOutput:
 
     def discard(self, term: Term, after: EpochId | None) -> None:
         """Remove the output of the epochs of a term after one of them, or of all its epochs."""
+        # (term, -1) is before every epoch of the term.
         begin = bisect_right(self._ordered, EpochId(term, -1) if after is None else after)
         for epoch in [each for each in self._ordered[begin:] if each.term == term]:
             for key, committable in tuple(self._epochs[epoch].parts.items()):
@@ -122,6 +123,7 @@ class SinkOutput:
     def slots(self, term: Term, last: EpochId, most: int) -> Iterator[tuple[Committable, ...]]:
         """Yield the first output of each slot in one term, up to `last` and up to so many committables, ascending by epoch."""
         first = EpochId(term, -1)
+        # Before every epoch of later terms: terms are integers.
         end = min(last, EpochId(Term(term + 1), -1))
         by_slot: dict[Slot, list[Committable]] = {}
         for (_, slot), waiting in self._lanes.items():

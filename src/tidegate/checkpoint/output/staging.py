@@ -89,9 +89,11 @@ class JobStaging:
 
     def put(self, data: bytes) -> str:
         self.size_bytes += len(data)
+        # A job without checkpoints has nowhere else to keep rows until its epoch has ended.
         if self._storage is None or self._room.take(_inline_size(len(data))):
             reach("stage.1-inline", sink=self._sink)
             return f"{_INLINE} {base64.b64encode(data).decode()}"
+        # Two attempts of a task may stage at the same time: neither the attempt nor the name is ever shared.
         path = self._layout.staged(self._epoch, self._sink, self._attempt, unique_name())
         handle = store(self._storage, path, data)
         self.paths += handle.objects()
@@ -141,6 +143,7 @@ class StagedReader:
             case ["taskowned", term, number, sink, attempt, name] if (
                 root == self.layout.root
                 and sink == encode_segment(self.sink)
+                # `isdigit` alone accepts digits of other scripts, which no writer of ours uses.
                 and all(each.isascii() and each.isdigit() for each in (term, number, attempt))
                 and name not in ("", ".", "..")
             ):

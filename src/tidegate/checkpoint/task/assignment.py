@@ -158,6 +158,7 @@ def plan_restore(snapshot: CheckpointMetadata, target: RestoreTarget) -> tuple[T
         raise MaxParallelismChanged(snapshot.max_parallelism, target.max_parallelism)
     check_parallelism(target.parallelism, target.max_parallelism)
     old = _old_levels(snapshot)
+    # Of every kind of state: an operator that is gone loses its lists as well.
     unclaimed = {
         uid
         for level in old.values()
@@ -185,6 +186,7 @@ def assign_key_groups(
     at = 0
     for slot in range(parallelism):
         first, last = range_of_slot(slot, parallelism, max_parallelism)
+        # Ranges of old and new slots are both ascending, so old ones that end before this slot are never needed again.
         while ordered[at][1][1] < first:
             at += 1
         mine: list[tuple[TaskId, Range]] = []
@@ -206,6 +208,7 @@ def split_evenly(
     next state with: the first that got no element of the remainder.
     """
     pieces = [(task, count) for task, count in counts if count > 0]
+    # The first `remainder` slots from `start` on get one element more.
     base, remainder = divmod(sum(count for _, count in pieces), parallelism)
     runs: list[tuple[ListRun, ...]] = [()] * parallelism
     piece, offset = 0, 0
@@ -233,6 +236,7 @@ def _plan_level(level: int, old: Mapping[int, _Level], target: RestoreTarget) ->
     start = 0
     for number, source in sorted(old.items()):
         wanted = [(uid, state) for uid, state in source.states if target.levels.get(uid) == level]
+        # What the user dropped is not read at all: it is gone from the first checkpoint on.
         wanted = [(uid, state) for uid, state in wanted if state.id not in target.dropped]
         if not wanted:
             continue
@@ -240,6 +244,8 @@ def _plan_level(level: int, old: Mapping[int, _Level], target: RestoreTarget) ->
         _share_keyed(keyed, source, wanted, slots, limit)
         for state in sorted((s for _, s in wanted), key=lambda s: s.name):
             counts = [(t.task, n.count) for t in source.tasks for n in t.elements if n.state == state.id]
+            # The parallelism is the same, so elements stay where they are. Only this makes a restore without any move
+            # possible.
             if state.distribution is Distribution.SPLIT and len(source.tasks) == slots:
                 for task, count in counts:
                     split[task.slot] += [ListRun(state.id, task, 0, count)] if count else []
@@ -252,6 +258,7 @@ def _plan_level(level: int, old: Mapping[int, _Level], target: RestoreTarget) ->
             elif state.distribution is Distribution.BROADCAST:
                 for slot in range(slots):
                     broadcast[slot].append(BroadcastCopy(state.id, source.tasks[slot % len(source.tasks)].task))
+    # Files of two old levels cannot become one version without reading them.
     same = old[next(iter(origins))] if len(origins) == 1 else None
     everyone = tuple(union)  # One tuple for all tasks: at 10,000 of them, copies would not fit in memory.
     return [
@@ -286,8 +293,10 @@ def _as_is(source: _Level | None, level: int, slot: int, target: RestoreTarget) 
     """Return the old task whose files this new task can use unchanged, with nothing removed, added or moved."""
     if source is None or len(source.tasks) != target.parallelism:
         return None
+    # An operator has left this level or is gone: its entries must not stay in the files.
     if any(target.levels.get(uid) != level for uid, _ in source.states):
         return None
+    # After a restore, a union list is held in shares and read as a whole. No old version has it in that form.
     if any(state.distribution is Distribution.UNION or state.id in target.rewritten for _, state in source.states):
         return None
     if any(state.id in target.dropped for _, state in source.states):
@@ -304,6 +313,7 @@ def _old_levels(snapshot: CheckpointMetadata) -> dict[int, _Level]:
         if operator.states:
             level = levels.setdefault(operator.level, _Level())
             level.states += [(operator.uid, state) for state in operator.states]
+    # A sound snapshot has all of these tasks. What is missing here would silently start empty.
     for number, level in levels.items():
         if level.states and not level.tasks:
             raise KeyGroupsBroken(number, 0, "no task")

@@ -30,6 +30,7 @@ def change_files(state: TaskState) -> list[StateFile | InlineFile]:
     if not isinstance(state.files, FileList):
         raise TypeError(f"The list of files of {state.task} is not loaded.")
     found = [file for file in (*state.files, *state.inline) if file.name.endswith(CHANGES_END)]
+    # The origin of a change file is the last version that it contains, so this is the order of the changes.
     return sorted(found, key=lambda file: (file.origin, file.name))
 
 
@@ -52,8 +53,10 @@ def plan_changes(changes: Sequence[VersionChanges], stored: Iterable[F], most_by
         last = place.get(file.origin)
         if last is not None:
             first = max(0, last + 1 - versions_in(file.name))
+            # A file that ends at version `last` covers as many versions before it as its name says.
             holder[first : last + 1] = [file] * (last + 1 - first)
     plan: list[F | Fresh] = []
+    # Neighbours with the same holder are one stored file; neighbours without one are merged.
     for file, run in groupby(zip(holder, changes), key=lambda each: each[0]):
         if file is not None:
             plan.append(file)

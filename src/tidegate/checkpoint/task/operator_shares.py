@@ -14,7 +14,8 @@ class OperatorShares:
     """The lists and broadcast maps that one new task gets. Sources must be taken in the order of their slots."""
 
     def __init__(self, plan: TaskRestore, converts: Mapping[int, Callable[[bytes], bytes]] | None = None) -> None:
-        self._plan, self._converts = plan, converts or {}
+        self._plan = plan
+        self._converts = converts or {}
         self._own: dict[int, list[bytes]] = {run.state: [] for run in (*plan.split, *plan.own_union)}
         self._given: dict[int, list[bytes]] = {run.state: [] for run in plan.union}
         self._copies: dict[int, list[bytes]] = {}
@@ -26,12 +27,14 @@ class OperatorShares:
         for runs, into in ((plan.split, self._own), (plan.own_union, self._own), (plan.union, self._given)):
             for run in runs:
                 if run.source == source:
+                    # Several runs may be of one list, which is decoded once.
                     if run.state not in cache:
                         cache[run.state] = self._read(reader, run.state) or []
                     into[run.state] += _cut(cache[run.state], run)
         for copy in plan.broadcast:
             if copy.source == source:
                 elements = self._read(reader, copy.state)
+                # None: the old task never wrote this map, which is not the same as an empty one.
                 if elements is not None:
                     self._copies[copy.state] = elements
 

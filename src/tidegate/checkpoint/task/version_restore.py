@@ -6,43 +6,34 @@ Runs in the worker that will use the state. Downloads are verified against the c
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from tidegate.checkpoint.files.file_lists import with_files
-from tidegate.checkpoint.metadata import FileList, InlineFile, StateFile, StateInfo, TaskState
+from tidegate.checkpoint.metadata import FileList, StateInfo, TaskState
 from tidegate.checkpoint.metadata.validation import CANONICAL
 from tidegate.checkpoint.task.assignment import KeyedShare, TaskRestore
 from tidegate.checkpoint.task.change_plan import change_files
 from tidegate.checkpoint.task.operator_shares import OperatorShares
+from tidegate.checkpoint.task.version_fetch import begin_fetched, fetch_version, is_here, listed
 from tidegate.checkpoint.task.version_upload import remember
-from tidegate.core.content_check import ContentCheck, check_of_file
 from tidegate.core.errors import CorruptState, RestoreError, StateError
 from tidegate.core.faults import reach
 from tidegate.core.ids import EpochId, HostId, TaskId, Term
 from tidegate.state.backends import built_in_backend, plain_name
-from tidegate.state.changelog import apply, changes_path, note_same
-from tidegate.state.changelog.change_file import read_change_header
-from tidegate.state.disk.disk_token import NOTHING, token_of
-from tidegate.state.disk.local_root import boot_id
+from tidegate.state.changelog import note_same
 from tidegate.state.disk.private_directory import PrivateDirectory, sweep
 from tidegate.state.disk.version_directory import RESTORING, Building, discard_version, move_version, version_path
 from tidegate.state.keys.entry_keys import OF_NO_KEY, key_group_range
 from tidegate.state.port import StateBackend, StateStore
-from tidegate.state.version import Manifest, VersionFile, VersionId
-from tidegate.storage import Storage, checksum_of_file, download
-from tidegate.storage.handle import Checksum, FileHandle
+from tidegate.state.version import VersionId
+from tidegate.storage import Storage
 from tidegate.storage.routed import name_below
 
 log = logging.getLogger("tidegate")
 
-_DOWNLOADS = 4
-"""Concurrent downloads per task. Several tasks of a host restore concurrently."""
-_BLOCK_BYTES = 1 << 20
 _WORTH_CUTTING = 0.5
 """Minimum share of an old task's key groups for which its files are taken over. What is cut off stays in the files, and
 is uploaded with the next checkpoint, until compaction drops it."""
@@ -119,10 +110,16 @@ class HostVersions:
 
 
 def restore(  # noqa: PLR0913 what a restore reads from, and where it writes to
-    storage: Storage, directory: Path, order: RestoreOrder, backend: StateBackend, options: Mapping[str, Any],
-    target: VersionId, open_tables: OpenTables | None = None, converter: Converter | None = None,
+    storage: Storage,
+    directory: Path,
+    order: RestoreOrder,
+    backend: StateBackend,
+    options: Mapping[str, Any],
+    target: VersionId,
+    open_tables: OpenTables | None = None,
+    converter: Converter | None = None,
     local: HostVersions | None = None,
-) -> VersionId | None:  # fmt: skip
+) -> VersionId | None:
     """Create the task's version. Return its id, or None for a task without state. Can be repeated, also concurrently. If a
     version on local disk turns out to be damaged while it is read, everything is fetched.
 
@@ -134,267 +131,196 @@ def restore(  # noqa: PLR0913 what a restore reads from, and where it writes to
     3. The version is renamed to its final name atomically.
     4. The files already in storage are recorded, so that the next checkpoint uploads only changes.
     """
+    attempt = _Restore(
+        storage=storage,
+        directory=directory,
+        order=order,
+        backend=backend,
+        options=options,
+        target=target,
+        open_tables=open_tables,
+        converter=converter,
+        local=local,
+    )
     try:
-        return _restored(storage, directory, order, backend, options, target, open_tables, converter, local)
+        return attempt.run()
     except CorruptState as error:
         if not order.from_local:
             raise
         # A version that was linked without comparing checksums. What is fetched was compared.
         log.warning("%s fetches its state: %s", order.plan.task, error)
-        fetched = replace(order, from_local=False)
-        return _restored(storage, directory, fetched, backend, options, target, open_tables, converter, local)
+        return replace(attempt, order=replace(order, from_local=False)).run()
 
 
-def _restored(  # noqa: PLR0913 as `restore`
-    storage: Storage, directory: Path, order: RestoreOrder, backend: StateBackend, options: Mapping[str, Any],
-    target: VersionId, open_tables: OpenTables | None, converter: Converter | None, local: HostVersions | None,
-) -> VersionId | None:  # fmt: skip
-    old = {state.task: with_files(storage, order.root, state) for state in order.sources}
-    if order.plan.as_is is not None and plain_name(old[order.plan.as_is].backend) == backend.name:
-        return _as_it_was(storage, directory, order, old[order.plan.as_is], backend, target)
-    if not order.plan.sources:
-        return None
-    converts = {} if converter is None else {each.old.id: converter(each) for each in order.migrations}
-    if len(converts) != len(order.migrations):
-        raise RestoreError("State must be migrated, but no converter was provided. Restore it in its job.")
-    fetcher = _Fetcher(storage, order, backend, local)
-    return _put_together(storage, directory, order, old, backend, options, target, open_tables, converts, fetcher)
-
-
-def _as_it_was(
-    storage: Storage, directory: Path, order: RestoreOrder, state: TaskState, backend: StateBackend, target: VersionId
-) -> VersionId | None:
-    if not len(state.files) and not state.inline:
-        return None
-    reach("restore.1-begun", of=order.plan.task)
-    version = state.version
-    if not (order.from_local and _is_here(directory, state, backend, order.trusts_boot)):
-        home = directory if order.from_local else None
-        if change_files(state):
-            version = _rebuild(storage, directory, order.root, state, backend, target, home)
-        else:
-            _fetch(storage, directory, order.root, state, state.key_groups, home, replaces=True)
-    reach("restore.2-fetched", of=order.plan.task)
-    if order.stored is not None:
-        as_stored = next(each for each in order.sources if each.task == state.task)
-        term, checkpoint_id = order.stored
-        remember(directory, term, checkpoint_id, as_stored, _listed(state), _delta(storage, order.root, as_stored))
-    reach("restore.3-noted", of=order.plan.task)
-    return version
-
-
-def _delta(storage: Storage, root: str, state: TaskState) -> bytes | None:
-    """Return what changed in the list of a task's files, if only that is stored: the next checkpoint continues from it."""
-    files = state.files
-    if isinstance(files, FileList) or files.base is None:
-        return None
-    return storage.get(name_below(root, files.path))
-
-
-def _rebuild(
-    storage: Storage, directory: Path, root: str, state: TaskState, backend: StateBackend, target: VersionId,
-    home: Path | None,
-) -> VersionId:  # fmt: skip
-    """Apply the changes of a task to its files. The result is a version of its own: files that it adds have its name, since
-    those of the version that was stored are elsewhere and differ."""
-    sweep(directory, RESTORING)
-    scratch = PrivateDirectory.make(directory, RESTORING)
-    store: StateStore | None = None
-    try:
-        _fetch(storage, scratch.path, root, state, state.key_groups, home)
-        store = begin_fetched(backend, scratch.path, state, target, state.key_groups)
-        store.seal({each.state: each.count for each in state.elements})
-        move_version(target, scratch.path, directory)
-        note_same(directory, target, state.version)
-        return target
-    except BaseException:
-        if store is not None:
-            store.abandon()
-        raise
-    finally:
-        scratch.discard()
-
-
-def _listed(state: TaskState) -> FileList:
-    if not isinstance(state.files, FileList):
-        raise TypeError(f"The list of files of {state.task} is not loaded.")
-    return state.files
-
-
-def begin_fetched(
-    backend: StateBackend, directory: Path, state: TaskState, target: VersionId, groups: tuple[int, int]
-) -> StateStore:
-    """Open a task that `fetch_version` has brought to `directory`, with all its changes applied."""
-    store = backend.begin(directory, state.version, target, groups)
-    try:
-        for file in change_files(state):
-            apply(directory / "changes" / file.name, store)
-    except BaseException:
-        store.abandon()
-        raise
-    return store
-
-
-def _is_here(directory: Path, state: TaskState, backend: StateBackend, trusts_boot: bool) -> bool:
-    """Whether the version is on local disk, with all its changes applied and the content that was stored. Checksums decide: those
-    in the checkpoint, and for files that were never stored those of the manifest. With `trusts_boot`, names and sizes are enough
-    for files that check themselves, if nobody else can have used the disk since the version was published (see `disk_token`)."""
-    stored: dict[tuple[str, VersionId], StateFile | InlineFile] = {
-        (file.name, file.origin): file for file in (*_listed(state), *state.inline)
-    }
-    changes = change_files(state)
-    here = version_path(directory, state.version)
-    try:
-        manifest = backend.manifest(directory, state.version)
-        if changes:
-            # Some of its files were never stored: it is only known to be whole until the machine is booted again.
-            if read_change_header(changes_path(directory, state.version)).boot != boot_id():
-                return False
-            if not _is_same(directory / "changes" / changes[-1].name, changes[-1]):
-                return False
-        elif {(file.name, file.origin) for file in manifest.files} != stored.keys():
-            return False
-        if not manifest.is_checked:
-            # Of an earlier release. The next checkpoint could not tell whether a file is what was written. `_fetch` links the
-            # files that have the stored checksums, and adds those that the manifest lacks.
-            return False
-        trusted = trusts_boot and manifest.token == token_of(directory) != NOTHING
-        for file in manifest.files:
-            expected = stored.get((file.name, file.origin))
-            if trusted and file.checks_itself and not isinstance(expected, InlineFile):
-                same = expected is None or file.size_bytes == expected.size_bytes
-            else:
-                same = _is_same(here / file.name, expected or file)
-            if not same:
-                return False
-        return True
-    except (StateError, FileNotFoundError):
-        return False  # Missing, damaged, or written by a backend of another name, as far as its manifest tells.
-
-
-def _is_same(path: Path, expected: StateFile | InlineFile | VersionFile) -> bool:
-    """Whether a file has the content that was stored, or with which it was written."""
-    match expected:
-        case StateFile():
-            return checksum_of_file(path) == expected.checksum
-        case InlineFile():
-            return path.read_bytes() == expected.data
-        case VersionFile():
-            return check_of_file(path) == expected.checksum
-
-
-def _fetch(
-    storage: Storage, directory: Path, root: str, state: TaskState, groups: tuple[int, int], home: Path | None = None,
-    *, replaces: bool = False,
-) -> None:  # fmt: skip
-    """Build the version of `state` below `directory` from storage. Change files go to `changes` there; see `begin_fetched`. The
-    list of its files must be loaded.
-
-    `home` is the task's directory on this host, if it has one. Files that are there with the stored content are linked and not
-    fetched: those of a version of an earlier release, or of one of which another file is damaged. With `replaces`, a version that
-    `directory` has under this name is removed.
-    """
-    building = Building.begin(directory, state.version)
-    changes = {file.name for file in change_files(state)}
-    if changes:
-        (directory / "changes").mkdir(parents=True, exist_ok=True)
-
-    def place(name: str) -> Path:
-        return (directory / "changes" if name in changes else building.path) / name
-
-    def bring(file: StateFile) -> VersionFile:
-        target = place(file.name)
-        copies = _copies(home, state.version, file, file.name in changes)
-        check = next(filter(None, (_link_same(path, file, target) for path in copies)), "")
-        if not check:
-            handle = FileHandle(name_below(root, file.path), file.size_bytes, file.checksum, file.part_bytes)
-            download(storage, handle, target)
-        return VersionFile(file.name, file.size_bytes, file.origin, check)
-
-    try:
-        for inlined in state.inline:
-            place(inlined.name).write_bytes(inlined.data)
-        with ThreadPoolExecutor(_DOWNLOADS, "tidegate-restore") as pool:
-            brought = list(pool.map(bring, _listed(state)))
-        if replaces:
-            # Not before: its files were linked. A crash before the next one is published leaves none, and all is fetched.
-            discard_version(directory, state.version)
-        files = [file for file in brought if file.name not in changes]
-        files += [VersionFile(f.name, len(f.data), f.origin) for f in state.inline if f.name not in changes]
-        # If the order of files matters, it is that of the versions that wrote them.
-        ordered = tuple(sorted(files, key=lambda file: (file.origin, file.name)))
-        try:
-            elements = tuple((each.state, each.count) for each in state.elements)
-            building.seal(
-                Manifest(
-                    backend=plain_name(state.backend),
-                    version=state.version,
-                    base=None,
-                    files=ordered,
-                    key_groups=groups,
-                    elements=elements,
-                )
-            )
-        except OSError:
-            if not version_path(directory, state.version).is_dir():
-                raise
-            # Another attempt was faster. Its files passed the same checks.
-    finally:
-        building.discard()
-
-
-def _copies(home: Path | None, version: VersionId, file: StateFile, is_change: bool) -> Iterator[Path]:
-    """Where the file may be on this host: in its version, or in the one that wrote it."""
-    if home is None:
-        return
-    if is_change:
-        yield home / "changes" / file.name
-        return
-    for each in {version, file.origin}:
-        yield version_path(home, each) / file.name
-
-
-def _link_same(source: Path, file: StateFile, target: Path) -> str:
-    """Link a file on local disk if it has the content that was stored. Return its checksum for the manifest, of the same bytes
-    that were compared. Empty: there is no such file."""
-    try:
-        if source.stat().st_size != file.size_bytes:
-            return ""
-        os.link(source, target)
-    except OSError:
-        return ""  # missing, or on another file system
-    stored, written = Checksum(), ContentCheck()
-    try:
-        with target.open("rb") as content:
-            while block := content.read(_BLOCK_BYTES):
-                stored.update(block)
-                written.update(block)
-    except OSError:
-        stored = Checksum()  # The disk cannot read it.
-    if stored.text() == file.checksum:
-        return written.text()
-    target.unlink()
-    return ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Fetcher:
-    """Brings the versions of old tasks to a private directory."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Restore:
+    """One attempt to restore a task: what it reads from, and where it writes to."""
 
     storage: Storage
+    directory: Path
     order: RestoreOrder
     backend: StateBackend
+    options: Mapping[str, Any]
+    target: VersionId
+    open_tables: OpenTables | None
+    converter: Converter | None
     local: HostVersions | None
 
-    def begin(
-        self, place: Path, state: TaskState, stored_in: StateBackend, target: VersionId, groups: tuple[int, int]
-    ) -> StateStore:
+    def run(self) -> VersionId | None:
+        """Create the version, without a second attempt."""
+        order = self.order
+        old = {state.task: with_files(self.storage, order.root, state) for state in order.sources}
+        if order.plan.as_is is not None and plain_name(old[order.plan.as_is].backend) == self.backend.name:
+            return self._use_unchanged(old[order.plan.as_is])
+        if not order.plan.sources:
+            return None
+        converts = {} if self.converter is None else {each.old.id: self.converter(each) for each in order.migrations}
+        if len(converts) != len(order.migrations):
+            raise RestoreError("State must be migrated, but no converter was provided. Restore it in its job.")
+        return self._assemble(old, converts)
+
+    def _use_unchanged(self, state: TaskState) -> VersionId | None:
+        order, directory = self.order, self.directory
+        if not len(state.files) and not state.inline:
+            return None
+        reach("restore.1-begun", of=order.plan.task)
+        version = state.version
+        if not (order.from_local and is_here(directory, state, self.backend, order.trusts_boot)):
+            home = directory if order.from_local else None
+            if change_files(state):
+                version = self._rebuild(state, home)
+            else:
+                fetch_version(self.storage, directory, order.root, state, state.key_groups, home, replaces=True)
+        reach("restore.2-fetched", of=order.plan.task)
+
+        # Without a record, the next checkpoint would upload everything again. With `order.sources`, not `state`: the record
+        # has a reference where the metadata has one.
+        if order.stored is not None:
+            as_stored = next(each for each in order.sources if each.task == state.task)
+            term, checkpoint_id = order.stored
+            delta = _delta(self.storage, order.root, as_stored)
+            remember(directory, term, checkpoint_id, as_stored, listed(state), delta)
+        reach("restore.3-noted", of=order.plan.task)
+        return version
+
+    def _rebuild(self, state: TaskState, home: Path | None) -> VersionId:
+        """Apply the changes of a task to its files. The result is a version of its own: files that it adds have its name, since
+        those of the version that was stored are elsewhere and differ."""
+        sweep(self.directory, RESTORING)
+        scratch = PrivateDirectory.make(self.directory, RESTORING)
+        store: StateStore | None = None
+        try:
+            fetch_version(self.storage, scratch.path, self.order.root, state, state.key_groups, home)
+            store = begin_fetched(self.backend, scratch.path, state, self.target, state.key_groups)
+            store.seal({each.state: each.count for each in state.elements})
+            move_version(self.target, scratch.path, self.directory)
+            # After the move: a note about a version that does not exist would be of no use. Without it, the next
+            # checkpoint stores the whole version.
+            note_same(self.directory, self.target, state.version)
+            return self.target
+        except BaseException:
+            if store is not None:
+                store.abandon()
+            raise
+        finally:
+            scratch.discard()
+
+    def _assemble(self, old: Mapping[TaskId, TaskState], converts: Mapping[int, Convert]) -> VersionId:
+        """Create a new version from the shares of old tasks, each read with its own backend or from tables.
+
+        If the backend cuts cheaply, the files of the old task with the largest share are taken over and cut to the share;
+        only the entries of other tasks are read. The new version is then built where those files are, and moved when it is
+        complete.
+        """
+        plan = self.order.plan
+        reach("restore.1-begun", of=plan.task)
+        sweep(self.directory, RESTORING)
+        scratch = PrivateDirectory.make(self.directory, RESTORING)
+        lists = OperatorShares(plan, converts)
+        taken = _taken_over(plan, old, self.backend, self.target, converts)
+        store: StateStore | None = None
+        try:
+            store = self._begin(scratch.path, old, taken)
+            # In the order of old slots, which is the order of a list's elements.
+            for source in plan.sources:
+                state = old[source]
+                if taken is not None and taken.source == source:
+                    # Its keyed entries are in the store already. Its lists are read before they are deleted below.
+                    lists.take(store, source)
+                elif len(state.files) or state.inline:
+                    self._add(state, store, lists, converts, scratch.path)
+            if taken is not None:
+                # The lists of the taken-over files are those of the old task. `lists` has the part that stays.
+                store.delete_range(*OF_NO_KEY)
+            store.write(lists.entries())
+            reach("restore.2-fetched", of=plan.task)
+
+            # None of the lists in the taken-over files is left.
+            gone = {} if taken is None else {each.state: 0 for each in old[taken.source].elements}
+            store.seal(gone | lists.held())
+            if taken is not None:
+                move_version(self.target, scratch.path, self.directory)
+            reach("restore.3-noted", of=plan.task)
+            return self.target
+        except BaseException:
+            if store is not None:
+                store.abandon()
+            raise
+        finally:
+            scratch.discard()
+
+    def _begin(self, place: Path, old: Mapping[TaskId, TaskState], taken: KeyedShare | None) -> StateStore:
+        """Open the store of the new version: empty, or with the files of one old task below `place`, cut to the share."""
+        groups = self.order.plan.key_groups
+        if taken is None:
+            return self.backend.begin(self.directory, None, self.target, groups)
+        store = self._open(place, old[taken.source], self.backend, groups)
+        begin, end = key_group_range(*taken.key_groups)
+        store.delete_range(b"", begin)
+        store.delete_range(end, OF_NO_KEY[0])
+        return store
+
+    def _add(
+        self,
+        state: TaskState,
+        store: StateStore,
+        lists: OperatorShares,
+        converts: Mapping[int, Convert],
+        scratch: Path,
+    ) -> None:
+        """Copy the share of one old task to the store of the new version."""
+        shares = [share for share in self.order.plan.keyed if share.source == state.task]
+        if state.backend == CANONICAL and self.open_tables is not None:
+            tables = self.open_tables(self.storage, self.order.root, state)
+            for share in shares:
+                # State by state: the tables of each are in the order of keys, all of them together are not.
+                for id in share.states:
+                    entries = tables.byte_entries(share.key_groups, [id], state.version.epoch)
+                    store.load(_converted(entries, converts))
+            lists.take(tables, state.task)
+            return
+
+        place = scratch / str(state.task)
+        # A job may change its backend between two runs: each old task is read with the backend that wrote it.
+        same = plain_name(state.backend) == self.backend.name
+        stored_in = self.backend if same else built_in_backend(state.backend, self.options)
+        reader = self._open(place, state, stored_in, state.key_groups)
+        try:
+            for share in shares:
+                store.load(_converted(_entries(reader, share), converts))
+            lists.take(reader, state.task)
+        finally:
+            reader.abandon()
+        # At once, so that the disk never holds the files of all old tasks.
+        discard_version(place, state.version)
+
+    def _open(self, place: Path, state: TaskState, stored_in: StateBackend, groups: tuple[int, int]) -> StateStore:
         """Open the version of `state` below `place`, for a task of these key groups."""
         if self._link(place, state):
-            return stored_in.begin(place, state.version, target, groups)
+            return stored_in.begin(place, state.version, self.target, groups)
         home = self.local.directory_of(state.task) if self.local is not None and self.order.from_local else None
-        _fetch(self.storage, place, self.order.root, state, state.key_groups, home)
-        return begin_fetched(stored_in, place, state, target, groups)
+        fetch_version(self.storage, place, self.order.root, state, state.key_groups, home)
+        return begin_fetched(stored_in, place, state, self.target, groups)
 
     def _link(self, place: Path, state: TaskState) -> bool:
         """Link the version on local disk, which contains all its changes, if there is one with the stored content."""
@@ -405,12 +331,13 @@ class _Fetcher:
         is_accepted = self.order.trusted.get(state.task) == local.host
         # With checksums, whatever its boot: files of the new version are uploaded as they are here, so a damaged one would
         # replace the good one in storage.
-        if not is_accepted and not _is_here(home, state, self.backend, trusts_boot=False):
+        if not is_accepted and not is_here(home, state, self.backend, trusts_boot=False):
             return False
         building = Building.begin(place, version)
         try:
             manifest = self.backend.manifest(home, version)
             building.link(version_path(home, version), manifest.files)
+            # Its base is not in this directory.
             building.seal(replace(manifest, base=None))
             return True
         except (StateError, FileNotFoundError):
@@ -419,78 +346,12 @@ class _Fetcher:
             building.discard()
 
 
-def _put_together(  # noqa: C901, PLR0913 the steps of one restore, in order
-    storage: Storage, directory: Path, order: RestoreOrder, old: Mapping[TaskId, TaskState], backend: StateBackend,
-    options: Mapping[str, Any], target: VersionId, open_tables: OpenTables | None, converts: Mapping[int, Convert],
-    fetcher: _Fetcher,
-) -> VersionId:  # fmt: skip
-    """Create a new version from the shares of old tasks, each read with its own backend or from tables.
-
-    If the backend cuts cheaply, the files of the old task with the largest share are taken over and cut to the share;
-    only the entries of other tasks are read. The new version is then built where those files are, and moved when it is
-    complete.
-    """
-    reach("restore.1-begun", of=order.plan.task)
-    sweep(directory, RESTORING)
-    plan = order.plan
-    scratch = PrivateDirectory.make(directory, RESTORING)
-    lists = OperatorShares(plan, converts)
-    taken = _taken_over(plan, old, backend, target, converts)
-    store: StateStore | None = None
-    try:
-        if taken is None:
-            store = backend.begin(directory, None, target, plan.key_groups)
-        else:
-            store = fetcher.begin(scratch.path, old[taken.source], backend, target, plan.key_groups)
-            begin, end = key_group_range(*taken.key_groups)
-            store.delete_range(b"", begin)
-            store.delete_range(end, OF_NO_KEY[0])
-        # In the order of old slots, which is the order of a list's elements.
-        for source in plan.sources:
-            state = old[source]
-            if not len(state.files) and not state.inline:
-                continue
-            if taken is not None and taken.source == source:
-                lists.take(store, source)
-                continue
-            if state.backend == CANONICAL and open_tables is not None:
-                tables = open_tables(storage, order.root, state)
-                for share in plan.keyed:
-                    if share.source == source:
-                        for id in share.states:  # each state is in order
-                            entries = tables.byte_entries(share.key_groups, [id], state.version.epoch)
-                            store.load(_converted(entries, converts))
-                lists.take(tables, source)
-                continue
-            place = scratch.path / str(state.task)
-            same = plain_name(state.backend) == backend.name
-            stored_in = backend if same else built_in_backend(state.backend, options)
-            reader = fetcher.begin(place, state, stored_in, target, state.key_groups)
-            try:
-                for share in plan.keyed:
-                    if share.source == source:
-                        store.load(_converted(_entries(reader, share), converts))
-                lists.take(reader, source)
-            finally:
-                reader.abandon()
-            discard_version(place, state.version)
-        if taken is not None:
-            store.delete_range(*OF_NO_KEY)
-        store.write(lists.entries())
-        reach("restore.2-fetched", of=plan.task)
-        # None of the lists in the taken-over files is left.
-        gone = {} if taken is None else {each.state: 0 for each in old[taken.source].elements}
-        store.seal(gone | lists.held())
-        if taken is not None:
-            move_version(target, scratch.path, directory)
-        reach("restore.3-noted", of=plan.task)
-        return target
-    except BaseException:
-        if store is not None:
-            store.abandon()
-        raise
-    finally:
-        scratch.discard()
+def _delta(storage: Storage, root: str, state: TaskState) -> bytes | None:
+    """Return what changed in the list of a task's files, if only that is stored: the next checkpoint continues from it."""
+    files = state.files
+    if isinstance(files, FileList) or files.base is None:
+        return None
+    return storage.get(name_below(root, files.path))
 
 
 def _taken_over(
@@ -505,15 +366,18 @@ def _taken_over(
     def size(share: KeyedShare) -> float:
         state = old[share.source]
         (first, last), (low, high) = share.key_groups, state.key_groups
+        # By key groups: how much state is in each of them is not known without reading.
         part = (last - first + 1) / (high - low + 1)
         return part * state.size_bytes if part >= _WORTH_CUTTING else 0
 
     fit = [
         share
         for share in plan.keyed
+        # If only some of its states are needed, the others would stay in the files.
         if share.complete
         and converts.keys().isdisjoint(share.states)
         and plain_name(old[share.source].backend) == backend.name
+        # The new version needs a name of its own, or its files would be taken for those of the old one.
         and old[share.source].version != target
     ]
     best = max(fit, key=size, default=None) if backend.cuts_cheaply else None
@@ -525,6 +389,7 @@ def _entries(reader: StateStore, share: KeyedShare) -> Iterator[tuple[bytes, byt
     if share.complete:
         return entries
     states = {id.to_bytes(2, "big") for id in share.states}
+    # The bytes of an entry begin with its key group and the number of its state, two bytes each.
     return ((key, value) for key, value in entries if key[2:4] in states)
 
 
@@ -535,7 +400,3 @@ def _converted(
         return entries
     by_bytes = {id.to_bytes(2, "big"): convert for id, convert in converts.items()}
     return ((key, value if (convert := by_bytes.get(key[2:4])) is None else convert(value)) for key, value in entries)
-
-
-fetch_version = _fetch
-"""For readers of snapshots outside a job."""

@@ -144,7 +144,7 @@ class UploadRun:
     """How an upload is run: see `VersionUpload.run`."""
 
     attempt: AttemptId
-    go_on: Callable[[], bool]
+    is_wanted: Callable[[], bool]
     progress: Callable[[], None]
 
 
@@ -166,8 +166,12 @@ class VersionUpload:
     def __init__(
         self, storage: Storage, layout: JobLayout, directory: Path, task: TaskId, term: Term, order: UploadOrder
     ) -> None:
-        self._storage, self._layout, self._directory = MeteredStorage(storage), layout, directory
-        self._task, self._term, self._order = task, term, order
+        self._storage = MeteredStorage(storage)
+        self._layout = layout
+        self._directory = directory
+        self._task = task
+        self._term = term
+        self._order = order
         self._folder = _folder(directory, term, order.checkpoint_id)
 
     def finished(self) -> bytes | None:
@@ -179,25 +183,31 @@ class VersionUpload:
         return None
 
     def run(
-        self, manifest: Manifest, attempt: AttemptId, go_on: Callable[[], bool], progress: Callable[[], None]
+        self, manifest: Manifest, attempt: AttemptId, is_wanted: Callable[[], bool], progress: Callable[[], None]
     ) -> bytes | None:
         """Do all remaining work. Return the part, or None if another process holds the lock.
 
-        `go_on` is called before every part, and False raises `Stopped`; `progress` is called after every part.
+        `is_wanted` is called before every part, and False raises `Stopped`; `progress` is called after every part.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         with _lock(self._folder / _LOCK) as held:
             if not held:
                 return None
+            # Asked again under the lock: the process that held it may have finished since.
             if (done := self.finished()) is not None:
                 return done
+            # What a process left that was killed while it wrote. Nobody else writes here while the lock is held.
             remove_private(self._folder)
             reach("upload.1-begun", of=self._task, checkpoint=self._order.checkpoint_id)
             started = time.monotonic()
-            run = UploadRun(attempt, go_on, progress)
+            run = UploadRun(attempt, is_wanted, progress)
+            # Changes first; the whole version only if they are not known.
             state, change = self._list(*(self._store_changes(manifest, run) or self._store(manifest, run)), attempt)
+            # Only what this process has sent. What a process that died has sent is lost to the figures, and to nothing
+            # else.
             requests = StorageCalls.of(self._storage.traffic.total())
             part = encode_part(state, change, round((time.monotonic() - started) * 1000), requests)
+            # The last step: a part that exists is complete, and any process may send it.
             replace_whole(self._folder / _PART, part)
             reach("upload.2-noted", of=self._task, checkpoint=self._order.checkpoint_id)
             return part
@@ -205,6 +215,7 @@ class VersionUpload:
     def _store(self, manifest: Manifest, run: UploadRun) -> tuple[TaskState, tuple[str, ...]]:
         order, source = self._order, version_path(self._directory, manifest.version)
         base = self._stored_state(order.base)
+        # Only files of the base: of another checkpoint nobody guarantees that it is still retained.
         reusable = {} if base is None else _by_name(base.files)
         stored: list[StateFile] = []
         fresh: list[VersionFile] = []
@@ -227,8 +238,10 @@ class VersionUpload:
         if not order.changelog:
             return None
         before = self._stored_state(order.base)
+        # The version that was stored in the background is newer, so fewer changes follow it.
         candidates = (self._stored_state(order.materialized), before)
         for base in candidates:
+            # Changes apply to files of the same backend and the same key groups only.
             if base is None or plain_name(base.backend) != manifest.backend or base.key_groups != manifest.key_groups:
                 continue
             changes = self._changes_since(base, before, manifest.version)
@@ -254,13 +267,17 @@ class VersionUpload:
             return None
 
     def _add_changes(
-        self, manifest: Manifest, base: TaskState, changes: Iterable[StateFile | InlineFile | VersionChanges],
+        self,
+        manifest: Manifest,
+        base: TaskState,
+        changes: Iterable[StateFile | InlineFile | VersionChanges],
         run: UploadRun,
-    ) -> tuple[TaskState, tuple[str, ...]]:  # fmt: skip
+    ) -> tuple[TaskState, tuple[str, ...]]:
         order = self._order
         assert isinstance(base.files, FileList)
         stored, inline = list(base.files), list(base.inline)
         new: list[str] = []
+        # What the base has inlined is written again with this checkpoint, so it counts.
         room = min(order.inline_total, _INLINE_CHANGES_BYTES) - sum(len(file.data) for file in inline)
         for each in changes:
             if isinstance(each, VersionChanges) and each.size_bytes <= min(order.inline_threshold, room):
@@ -276,6 +293,8 @@ class VersionUpload:
                 uploaded = self._upload(each.path, file, run)
                 new += uploaded.objects()
                 stored.append(self._state_file(file, uploaded))
+        # Releases that do not apply changes do not know this name, and refuse the checkpoint instead of opening its
+        # files without them.
         changed = any(name.endswith(CHANGES_END) for name in (*(f.name for f in stored), *(f.name for f in inline)))
         backend = manifest.backend + (WITH_CHANGELOG if changed else "")
         return self._state(manifest, backend, stored, inline), tuple(new)
@@ -299,11 +318,12 @@ class VersionUpload:
             name = self._layout.shared(self._term, self._task, run.attempt, self._order.checkpoint_id, unique_name())
         else:
             name = f"{self._order.folder}/{self._task}-{unique_name()}"
+        # Two attempts of one epoch write files of one name, which must not share a record.
         origin = str(file.origin).replace("/", "-")
         record = self._folder / f"{origin}.{file.name}.upload"
         upload = Upload(self._storage, source, name, record, written=file.checksum)
         while (handle := upload.handle) is None:
-            if not run.go_on():
+            if not run.is_wanted():
                 raise Stopped
             with _condemning(source):
                 upload.step()
@@ -330,6 +350,8 @@ class VersionUpload:
         listed = _KnownList(state, state.files)
         if len(packed) > LONGEST_INSIDE_BYTES and len(state.files):
             replace_whole(self._folder / _FILES, packed)
+            # Nothing has changed: the object of the base is referred to again, and the checkpoint costs no request for
+            # this list.
             if base is not None and isinstance(base.state.files, StoredFileList) and base.list == state.files:
                 listed = _KnownList(replace(state, files=base.state.files), state.files, base.delta)
             else:
@@ -339,8 +361,10 @@ class VersionUpload:
                 replace_whole(self._folder / _DELTA, listed.delta)
         objects, before = listed.objects(root), frozenset[str]() if base is None else base.objects(root)
         reused = objects.difference(new)
+        # Told apart for clean-up: without shared objects, the list can be freed alone (`ListRegistry`).
         if not reused:
             return listed.state, ListChange(None, new, ())
+        # Some are of a version that was stored in the background, of which the driver does not know the list.
         if base is None or not reused <= before:
             return listed.state, ListChange(UNKNOWN, new, ())
         return listed.state, ListChange(list_digest(base.state.files), new, tuple(sorted(before - objects)))
@@ -377,6 +401,8 @@ class VersionUpload:
             listed, delta = _recorded_list(folder, state.files)
         except (FileNotFoundError, msgspec.MsgspecError, ValueError, MetadataError):
             return None
+        # The record may be that of an attempt that was not accepted: its files are not those of the completed
+        # checkpoint.
         if digest_of(state) != base.digest:
             return None
         return _KnownList(state, listed, delta)
@@ -391,6 +417,7 @@ def _recorded_list(folder: Path, files: AnyFileList) -> tuple[FileList, bytes | 
         return list_in(files, [packed]), None
     delta = (folder / _DELTA).read_bytes()
     decode_delta(files, delta).check_list(packed)
+    # `check_list` has compared the list with the checksum in the delta, so it need not be put together again.
     listed = FileList.of_packed(packed)
     files.check_summary(listed)
     return listed, delta
@@ -432,6 +459,7 @@ def forget_uploads(directory: Path, term: Term, keep: Iterable[tuple[Term, int]]
     needed, and `keep` names it.
     """
     kept = {(int(of), id) for of, id in keep}
+    # 0: nothing of this term is known yet, so nothing of it is removed.
     newest = max((id for of, id in kept if of == term), default=0)
     with contextlib.suppress(FileNotFoundError), os.scandir(directory / "uploads") as entries:
         for entry in list(entries):
@@ -456,6 +484,7 @@ def _split(files: list[VersionFile], threshold: int, total: int) -> tuple[list[V
     """Return the smallest files, as many as fit into the metadata, and the others."""
     small: list[VersionFile] = []
     large: list[VersionFile] = []
+    # The smallest first: as many requests as possible are saved.
     for file in sorted(files, key=lambda file: (file.size_bytes, file.name)):
         if file.size_bytes <= threshold and file.size_bytes <= total:
             small.append(file)
@@ -492,6 +521,7 @@ def _lock(path: Path) -> Iterator[bool]:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
+            # The kernel releases it when the process ends, however it ends, so no lock outlives its holder.
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):

@@ -156,14 +156,14 @@ class FileCommitter:
         term, _, number = text.partition(".")
         return EpochId(Term(int(term)), int(number))
 
-    def sweep(self, settled: Settled) -> None:
+    def sweep(self, final: Settled) -> None:
         """1. Record the epoch up to which output is final. A crash leaves that record, and everything else for the next sweep.
         2. Remove orphaned files and notes.
         """
-        before = self._final_epoch(settled.lineage, settled.sink)
-        if self._context is not None and not self._context.knows(settled.lineage, before):
+        before = self._final_epoch(final.lineage, final.sink)
+        if self._context is not None and not self._context.knows(final.lineage, before):
             return  # What looks like an orphan here may be output of the history that has swept before.
-        self._place.note(final_epoch_name(settled.lineage, settled.sink), settled.epoch.name)
-        keep = {file.hidden for request in settled.waiting for file in decoded(request, decode)}
-        keep |= {OutputId.of(request).marker for request in settled.waiting}
-        self._place.sweep(settled, keep)
+        self._place.note(final_epoch_name(final.lineage, final.sink), final.epoch.name)
+        keep = {file.hidden for request in final.waiting for file in decoded(request, decode)}
+        keep |= {OutputId.of(request).marker for request in final.waiting}
+        self._place.sweep(final, keep)

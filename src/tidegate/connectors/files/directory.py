@@ -133,10 +133,10 @@ class Directory:
         (self._hidden / name).unlink(missing_ok=True)
         _sync(self._hidden)
 
-    def sweep(self, settled: Settled, keep: Collection[str]) -> None:
+    def sweep(self, final: Settled, keep: Collection[str]) -> None:
         for path in self._hidden.glob("part-*"):
             output = OutputId.in_name(path.name)
-            if output is not None and output.covered_by(settled) and path.name not in keep:
+            if output is not None and output.covered_by(final) and path.name not in keep:
                 path.unlink(missing_ok=True)
                 reach("files.sweep", file=path.name)
 

@@ -76,8 +76,8 @@ class OutputId:
     def marker(self) -> str:
         return f"{self.stem}.commit"
 
-    def covered_by(self, settled: Settled) -> bool:
-        return (self.lineage, self.sink) == (settled.lineage, settled.sink) and self.epoch <= settled.epoch
+    def covered_by(self, final: Settled) -> bool:
+        return (self.lineage, self.sink) == (final.lineage, final.sink) and self.epoch <= final.epoch
 
 
 def final_epoch_name(lineage: Lineage, sink: Uid) -> str:

@@ -87,6 +87,6 @@ class FilePlace(Protocol):
         """Remove a mark durably, if it is there."""
         ...
 
-    def sweep(self, settled: Settled, keep: Collection[str]) -> None:
+    def sweep(self, final: Settled, keep: Collection[str]) -> None:
         """Remove hidden files and notes of settled outputs, except those in `keep`: names of notes, `hidden` of files."""
         ...

@@ -184,15 +184,15 @@ class S3Prefix:
     def unmark(self, name: str) -> None:
         self._client.delete_object(Bucket=self._bucket, Key=self._hidden(name))
 
-    def sweep(self, settled: Settled, keep: Collection[str]) -> None:
+    def sweep(self, final: Settled, keep: Collection[str]) -> None:
         for upload in self._pages("list_multipart_uploads", "Uploads", self._prefix):
             output = OutputId.in_name(upload["Key"])
-            if output is not None and output.covered_by(settled) and upload["UploadId"] not in keep:
+            if output is not None and output.covered_by(final) and upload["UploadId"] not in keep:
                 self._abort(upload["Key"], upload["UploadId"])
         for found in self._pages("list_objects_v2", "Contents", self._hidden("part-")):
             name = found["Key"].rpartition("/")[2]
             output = OutputId.in_name(name)
-            if output is not None and output.covered_by(settled) and name not in keep:
+            if output is not None and output.covered_by(final) and name not in keep:
                 self._client.delete_object(Bucket=self._bucket, Key=found["Key"])
                 reach("files.sweep", file=name)
 

@@ -251,24 +251,24 @@ class PostgresCommitter:
         is_covered = self._context.covers(request.lineage, request.sink, final, request.epoch)
         return is_covered or ordinal(request.epoch.term) < ordinal(final.term)
 
-    def sweep(self, settled: Settled) -> None:
+    def sweep(self, final: Settled) -> None:
         """Two-phase only: rows staged in the job's storage are cleaned up by the job.
 
         1. Record the epoch up to which output is final. A crash leaves that record, and everything else for the next sweep.
         2. Roll back transactions that discarded attempts prepared. 3. Delete the notes of committed ones.
         """
         if self._two_phase:
-            self._on_server(lambda table: self._sweep(table, settled))
+            self._on_server(lambda table: self._sweep(table, final))
 
-    def _sweep(self, table: OpenTable, settled: Settled) -> None:
+    def _sweep(self, table: OpenTable, final: Settled) -> None:
         from psycopg import errors
 
         connection, markers = table.connection, table.markers
 
-        lineage, sink, upto = settled.lineage, settled.sink, settled.epoch
+        lineage, sink, upto = final.lineage, final.sink, final.epoch
         if not self._context.knows(lineage, markers.final_epoch(connection, lineage, sink)):
             return  # What looks like an orphan here may be output of the history that has swept before.
-        waiting = [checked(request, self._context) for request in settled.waiting]
+        waiting = [checked(request, self._context) for request in final.waiting]
         keep = [payload.gid for payload in waiting if isinstance(payload, Prepared)]
         markers.move(connection, lineage, sink, FINAL_SLOT, upto)
         found = connection.execute(

@@ -186,8 +186,8 @@ class KeyedStates:
     def set_time(self, now_ms: int, watermark_ms: int) -> None:
         """Advance the clock between rows. Earlier writes keep their time."""
         if (now_ms, watermark_ms) != (self.clock.now_ms, self.clock.watermark_ms):
-            mortal = [accessor for accessor in self.accessors.values() if accessor.expiry is not None]
-            for accessor in mortal:
+            expiring = [accessor for accessor in self.accessors.values() if accessor.expiry is not None]
+            for accessor in expiring:
                 accessor.flush()
                 accessor.forget()
             self.clock.now_ms, self.clock.watermark_ms = now_ms, watermark_ms
