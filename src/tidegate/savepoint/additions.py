@@ -30,7 +30,9 @@ from tidegate.state.keys.key_groups import range_of_slot, slot_of
 from tidegate.state.version import VersionId
 from tidegate.storage import Storage
 
+# Levels of the graph begin at 1. A start places operators by uid, so any level would do.
 FIRST_LEVEL = 1
+# Times are stored in eight bytes with a sign.
 _TIME_LIMIT = 1 << 63
 
 
@@ -62,6 +64,7 @@ def declared_with(metadata: CheckpointMetadata, additions: Sequence[Addition]) -
     for one in additions:
         if one.kind not in SHAPES:
             raise ChangeRefused(f"There is no kind of state {one.kind!r}. There are: {', '.join(SHAPES)}.")
+        # Operator state comes without a key, so it neither contradicts nor sets that of its operator.
         uid, key = Uid(one.uid), {"columns": list(one.key)} if one.key else None
         known_as = operators.get(uid) or OperatorInfo(
             uid=uid, level=FIRST_LEVEL, parallelism=metadata.parallelism, backend=CANONICAL_BACKEND, key=key
@@ -85,6 +88,7 @@ def declared_with(metadata: CheckpointMetadata, additions: Sequence[Addition]) -
             distribution=one.distribution,
         )
         operators[uid] = replace(known_as, states=(*known_as.states, info))
+    # Numbers that were given out stay given out, also those of states that the snapshot does not have any more.
     listed = tuple(StateNumber(uid, name, id) for (uid, name), id in numbers.items())
     return replace(metadata, operators=tuple(operators.values()), state_numbers=listed)
 
@@ -104,10 +108,13 @@ def write_additions(
     limit, written = metadata.max_parallelism, 0
     for one in additions:
         operator = operators[Uid(one.uid)]
+        # A level that the snapshot has keeps its tasks. A new level gets as many as the job had, but never more than
+        # key groups.
         slots = sum(id.level == operator.level for id in merged) or min(metadata.parallelism, limit)
         for slot in range(slots):
             merged.setdefault(TaskId(operator.level, Slot(slot)), _empty(operator.level, slot, slots, metadata))
         mine = [merged[TaskId(operator.level, Slot(slot))] for slot in range(slots)]
+        # One for each task: an entry goes to the task that holds its key group, as a task would have written it.
         writers = [
             CanonicalWriter(
                 storage=target,
@@ -120,6 +127,8 @@ def write_additions(
             for task in mine
         ]
         layout = StateLayout(operator, next(state for state in operator.states if state.name == one.state))
+        # Lazily, entry by entry. An invalid one ends the copy before `_metadata` is written, so no savepoint comes to
+        # be.
         entries = _checked(layout, one.contents(layout))
         if layout.keyed:
             for entry in _keyed(layout, entries, limit):
@@ -160,6 +169,8 @@ def _keyed(layout: StateLayout, entries: Iterable[StateEntry], limit: int) -> It
     uid, name = layout.uid, layout.info.name
     placed = (_placed(layout, entry, limit) for entry in entries)
     if layout.is_list:
+        # Sorted as a whole: elements of one list may come from anywhere in the user's rows, and must be stored next to
+        # each other.
         # Stable: without positions, elements keep their order.
         ordered = sorted(placed, key=lambda p: (p[0], p[1].position or 0))
         for _, elements in groupby(ordered, key=lambda p: p[0]):
@@ -174,6 +185,7 @@ def _keyed(layout: StateLayout, entries: Iterable[StateEntry], limit: int) -> It
             place += layout.map_keys.encode(entry.map_key)
         if layout.shape is Shape.TIMERS:
             place += entry.value.to_bytes(8, "big", signed=True)
+        # Two values under one key would be written to the table, and the restore would keep one of them without a word.
         if place in seen:
             raise _repeated(layout, entry.key)
         seen.add(place)
@@ -195,6 +207,7 @@ def _shares(layout: StateLayout, entries: list[StateEntry], slots: int) -> list[
         _refuse_repeats(layout, [encode(entry.map_key) for entry in entries], "a broadcast map")
         return [_numbered(entries)] * slots
     base, more = divmod(len(entries), slots)
+    # The first `more` tasks get one element more, as in `assignment.split_evenly`.
     ends = [slot * base + min(slot, more) for slot in range(slots + 1)]
     return [_numbered(entries[first:last]) for first, last in pairwise(ends)]
 

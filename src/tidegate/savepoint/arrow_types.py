@@ -30,6 +30,8 @@ import pyarrow as pa
 
 from tidegate.savepoint.schema_codec import Schema, UnknownSchema
 
+# Where no value needs a conversion there is no function, so that pyarrow converts whole columns without a call for each
+# value.
 _Convert = Callable[[Any], Any]
 
 
@@ -49,6 +51,7 @@ class ArrowForm:
 def arrow_form(schema: Schema) -> ArrowForm:
     """Return the column form of a stored type. Raises UnknownSchema."""
     match schema:
+        # Every column may hold null.
         case {"type": "optional", "of": inner}:
             return arrow_form(inner)
         case {"type": "list" | "set" | "frozenset" as kind, "element": element}:
@@ -132,6 +135,7 @@ def _each_field(convert: Mapping[str, _Convert]) -> _Convert:
     def converted(value: Mapping[str, Any]) -> dict[str, Any]:
         changed = dict(value)
         for name, one in convert.items():
+            # A field may be absent, if the struct has a default for it.
             if changed.get(name) is not None:
                 changed[name] = one(changed[name])
         return changed
@@ -163,6 +167,7 @@ def _mapping(key: ArrowForm, value: ArrowForm, nullable_keys: bool) -> ArrowForm
 
     if not nullable_keys:
         return ArrowForm(
+            # Arrow's map takes no null as a key.
             pa.map_(key.type, value.type),
             lambda mapping: both(mapping.items(), key.to_arrow, value.to_arrow),
             lambda pairs: dict(both(pairs, key.from_arrow, value.from_arrow)),
@@ -175,6 +180,7 @@ def _mapping(key: ArrowForm, value: ArrowForm, nullable_keys: bool) -> ArrowForm
 
 
 def _from_datetime(value: datetime) -> dict[str, Any]:
+    # The instant is kept. Stored values have no zone either.
     return {"utc": None, "local": value} if value.tzinfo is None else {"utc": value, "local": None}
 
 
@@ -184,6 +190,7 @@ def _to_datetime(value: Mapping[str, Any]) -> datetime:
 
 
 def _without_zone(value: time) -> time:
+    # Arrow has no time of day with a zone.
     if value.tzinfo is not None:
         raise Inexact("a time with a zone")
     return value

@@ -36,6 +36,7 @@ class CanonicalTask:
     def byte_entries(self, key_groups: tuple[int, int], states: Collection[int], epoch: EpochId) -> Iterator[ByteEntry]:
         """Yield the entries of these states and key groups to write to a store. `epoch` names the segments of lists."""
         for state in sorted(states):
+            # The names that the footer has will do: only stored bytes leave here, and those have numbers.
             files = self._files(state, None)
             if (first := next(files, None)) is None:
                 continue
@@ -54,6 +55,7 @@ class CanonicalTask:
         return self.get_many([key])[0]
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        # Bytes 2 and 3 of every key are the number of the state, of operator state, too.
         return [self._operator_entries(int.from_bytes(key[2:4], "big")).get(key) for key in keys]
 
     def _operator_entries(self, state: int) -> dict[bytes, bytes]:
@@ -82,9 +84,12 @@ class CanonicalTask:
         from tidegate.savepoint.canonical_table import table_of  # noqa: PLC0415 start-up time
 
         for file in loaded_task(self._storage, self._root, self._task):
+            # The number is in the name, so tables of other states are not fetched.
             if not file.name.startswith(f"{state:05d}-"):
                 continue
             path = f"{self._root}/{file.path}" if self._root else file.path
+            # Whole: the footer is at the end, and the checksum covers all of it. Files are cut at about 32 MB for this
+            # reason.
             data = fetch(self._storage, FileHandle(path, file.size_bytes, file.checksum, file.part_bytes))
             parquet = pq.ParquetFile(pa.BufferReader(data))
             names = (None, None) if called is None else (called.uid, called.info.name)
@@ -119,9 +124,11 @@ def _row_groups(parquet: Any, table: StateTable, key_groups: tuple[int, int]) ->
             continue
         limits = parquet.metadata.row_group(number).column(column).statistics
         known = limits is not None and limits.has_min_max
+        # A task writes rows in the order of key groups, so most row groups belong to one reader or to none.
         if known and (limits.max < first or limits.min > last):
             continue
         rows = parquet.read_row_group(number)
+        # Some rows of this group belong to other key groups.
         if not known or limits.min < first or limits.max > last:
             groups = rows.column("key_group")
             rows = rows.filter(pc.and_(pc.greater_equal(groups, first), pc.less_equal(groups, last)))

@@ -44,6 +44,7 @@ _NAMESPACE = pa.struct([pa.field("start", _MOMENT), pa.field("end", _MOMENT), pa
 
 
 _RENEWED = pa.struct([pa.field("at", _MOMENT), pa.field("clock", pa.string())])
+# By `Stamp.event_time`.
 _CLOCKS = {False: "processing", True: "event"}
 
 
@@ -62,6 +63,7 @@ class StateTable:
 
     def batch_of_bytes(self, entries: Sequence[ByteEntry]) -> Any:
         """Build a `pyarrow.RecordBatch` from stored entries."""
+        # None: some entry needs the careful way.
         quick = self._quick.columns(entries)
         if quick is None:
             return self.batch(list(self.layout.typed(entries)))
@@ -192,6 +194,7 @@ def table_of(schema: Any, state_id: int, uid: str | None = None, name: str | Non
             namespace=footer["namespace"],
             distribution=Distribution(footer.get("distribution", Distribution.KEYED)),
         )
+        # Level and parallelism belong to a job, and a table has none.
         operator = OperatorInfo(
             uid=Uid(uid or footer["operator"]),
             level=0,
@@ -200,6 +203,7 @@ def table_of(schema: Any, state_id: int, uid: str | None = None, name: str | Non
             key=footer["key"],
             states=(state,),
         )
+    # Anyone can write a Parquet file. Whatever is wrong with its footer, it is not one of ours.
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise UntrustedSnapshot("The footer of a table does not describe a state") from None
     check_operator(operator)
@@ -226,6 +230,7 @@ def _footer(layout: StateLayout) -> bytes:
 
 
 def _namespace_column(namespaces: list[Namespace]) -> Any:
+    # The usual case, without windows.
     if not any(namespace is not None for namespace in namespaces):
         return pa.nulls(len(namespaces), _NAMESPACE)
     windows = [namespace if isinstance(namespace, TimeWindow) else None for namespace in namespaces]
@@ -245,6 +250,7 @@ def _namespaces_of(column: Any) -> list[Namespace]:
         return [None] * len(column)
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     valid = whole.is_valid().to_pylist()
+    # As integers: a datetime would have to be made of each, and ends with the year 9999.
     starts, ends = (whole.field(n).cast(pa.int64()).to_pylist() for n in (0, 1))
     names = whole.field(2).to_pylist()
     return [

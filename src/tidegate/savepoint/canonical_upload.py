@@ -70,6 +70,7 @@ class CanonicalUpload(VersionUpload):
             savepoint_id=order.checkpoint_id,
             mark=mark,
         )
+        # A store is opened to build the next version. This one is never sealed, so its name is never used.
         target = VersionId(EpochId(version.epoch.term, version.epoch.number + 1), run.attempt)
         store = self._backend.begin(place, version, target, manifest.key_groups)
         try:

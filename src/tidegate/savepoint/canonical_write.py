@@ -29,6 +29,7 @@ from tidegate.storage import Storage, unique_name
 from tidegate.storage.handle import PART_BYTES, checksum_of
 from tidegate.storage.port import encode_segment
 
+# Large enough for columns to compress, small enough for a reader of some key groups to skip the others.
 ROW_GROUP = 16_384
 FILE_BYTES = 32 << 20
 """A table is split into files of about this size. Each is held in memory and stored as one object, since Parquet
@@ -80,6 +81,7 @@ class CanonicalWriter:
         find = by_state(StateLayout(operator, state) for operator in operators for state in operator.states)
         rest = iter(entries)
         readers: dict[int, ListElementReader] = {}
+        # By chunks, because entries of all states come in one scan, and each table needs many rows at once to be quick.
         while chunk := list(islice(rest, ROW_GROUP)):
             for mine in _by_state(chunk):
                 layout = _found(find, mine[0][0])
@@ -144,6 +146,7 @@ class CanonicalWriter:
         layout = table.table.layout
         if layout.info.distribution in (Distribution.SPLIT, Distribution.UNION):
             self._elements[layout.id] = self._elements.get(layout.id, 0) + batch.num_rows
+        # After a row group, never within one: a file may be larger by one of them.
         if table.sink.tell() >= FILE_BYTES:
             self._close(table)
 
@@ -165,6 +168,7 @@ class CanonicalWriter:
                 checksum=checksum_of(data),
                 origin=self._version,
                 since=self._id,
+                # One part, whatever its size: Parquet readers want one object for one file.
                 part_bytes=max(len(data), PART_BYTES),
             )
         )

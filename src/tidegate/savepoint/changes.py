@@ -64,6 +64,7 @@ def applied(metadata: CheckpointMetadata, changes: Changes) -> CheckpointMetadat
             for state in operator.states
             if not changes.dropped(operator.uid, state.name)
         )
+        # As when a snapshot is taken: operators without state are not described.
         if states:
             operators.append(replace(operator, uid=changes.renamed(operator.uid), states=states))
     return replace(
@@ -72,6 +73,7 @@ def applied(metadata: CheckpointMetadata, changes: Changes) -> CheckpointMetadat
         operators=tuple(operators),
         state_numbers=tuple(replace(n, uid=changes.renamed(n.uid)) for n in metadata.state_numbers),
         positions=tuple(replace(p, uid=changes.renamed(p.uid)) for p in metadata.positions),
+        # Positions of file sources are files that carry the uid in their name.
         query=tuple(replace(file, name=_renamed_note(file.name, changes)) for file in metadata.query),
         splits=tuple(replace(s, source=changes.renamed(s.source)) for s in metadata.splits),
     )
@@ -95,6 +97,7 @@ def _check(metadata: CheckpointMetadata, changes: Changes) -> None:
     for old, new in changes.renames.items():
         if old not in uids:
             raise StateNotFound(f"There is no uid {old!r} to rename. The snapshot has {_listed(uids)}.")
+        # Two uids may swap names: each is an old one as well as a new one.
         if new in uids and new not in changes.renames:
             raise ChangeRefused(f"{old!r} cannot be renamed to {new!r}: the snapshot has that uid already.")
     if len(set(changes.renames.values())) != len(changes.renames):

@@ -119,6 +119,7 @@ def judge(snapshot: CheckpointMetadata, job: JobNow, allow_non_restored_state: b
     before = {Uid(job.uids.get(operator.uid, operator.uid)): operator for operator in snapshot.operators}
     after = {operator.uid: operator for operator in job.operators}
     for uid in sorted(before.keys() | after.keys()):
+        # Operators that appeared with this version are named in advice about those that disappeared.
         verdicts += _operator(uid, before.get(uid), after.get(uid), job, sorted(after.keys() - before.keys()))
     # A source that had not started when the snapshot was taken has nothing to lose.
     read = {Uid(job.uids.get(position.uid, position.uid)) for position in snapshot.positions if position.lines}
@@ -150,6 +151,7 @@ def _operator(
     if new is None:
         return [_of_no_operator(uid, state.name, job, new_uids) for state in old.states]
     before, after = {s.name: s for s in old.states}, {s.name: s for s in new.states}
+    # Before its states: with another key, none of them can be found.
     if old.key != new.key:
         return [
             StateVerdict(
@@ -234,6 +236,7 @@ def _whole_entry(old: StateInfo, new: StateInfo, renames: Renames) -> AsIs | Mig
         if old.map_key is None or new.map_key is None:
             return compare(old.value, new.value, renames)
         return compare(_pair(old.map_key, old.value), _pair(new.map_key, new.value), renames)
+    # Each segment holds a list of elements. (Lists of other distributions hold one element in an entry.)
     if SHAPES.get(old.kind) is Shape.LIST:
         before, after = ({"type": "list", "element": dict(state.value)} for state in (old, new))
         return compare(before, after, renames)
@@ -267,6 +270,7 @@ def _undeclared(uid: Uid, state: StateInfo, appeared: Sequence[StateInfo], job: 
     # A state that was undeclared when the snapshot was taken did not disappear now: the question was answered then.
     if appeared and state.declared and _may_be_renamed(state):
         return _perhaps_renamed(uid, state, appeared, job.words)
+    # Keyed entries are found by number, and stay until somebody asks for them.
     if state.distribution is Distribution.KEYED:
         return StateVerdict(uid, state.name, VerdictKind.AS_IS, f"{_NOT_DECLARED}; what it holds is kept")
     return _dropped(uid, state.name, _NOT_DECLARED)

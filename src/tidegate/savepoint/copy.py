@@ -72,6 +72,7 @@ def copy_snapshot(
     changes = changes or Changes()
     if format not in (CANONICAL, NATIVE):
         raise ChangeRefused(f"There is no savepoint format {format!r}. Use {CANONICAL} or {NATIVE}.")
+    # All refusals come before the first write, and before the pin.
     canonical_origin = snapshot.format == CANONICAL
     if format == NATIVE and canonical_origin:
         raise ChangeRefused(
@@ -85,6 +86,7 @@ def copy_snapshot(
     if format == NATIVE and additions:
         raise ChangeRefused("State can be added to canonical savepoints only. Write the canonical format.")
     metadata = declared_with(applied(snapshot.metadata, changes), additions)
+    # A savepoint that is written over another one would leave a mixture if it fails.
     if target.list():
         raise TargetNotEmpty(target.url)
     with pinned(snapshot, f"copied to {target.url}"):
@@ -99,6 +101,7 @@ def copy_snapshot(
         positions = tuple(
             replace(p, files=_position(snapshot, p, at, target, progress)) for at, p in enumerate(metadata.positions)
         )
+        # Under the pin: the record is deleted with its checkpoint.
         waiting = _waiting(snapshot)
     reach("savepoint.copy.2-written")
     made = replace(
@@ -106,6 +109,7 @@ def copy_snapshot(
         kind=SnapshotKind.SAVEPOINT,
         savepoint_format=format,
         tidegate_version=version("tidegate"),
+        # With fewer key groups than tasks, there are fewer tasks.
         parallelism=max((t.task.slot + 1 for t in tasks), default=metadata.parallelism),
         operators=tuple(
             replace(
@@ -117,9 +121,11 @@ def copy_snapshot(
         ),
         tasks=tasks,
         positions=positions,
+        # The origin's job commits its output. A copy that carried it would commit it again under the same markers.
         committables=(),
         stored_output=(),
     )
+    # Last: a directory without `_metadata` is no savepoint.
     target.put(METADATA, encode(made))
     reach("savepoint.copy.3-published")
     return Copied(made, target.url, written, waiting)
@@ -168,15 +174,21 @@ def _canonical(
                         entries = _converted(entries, retyped.convert)
                     if not new.keyed:
                         home = TaskId(level, Slot(task.task.slot % counts[level]))
+                        # Every task has the whole broadcast map. Lists of tasks that are gone are added to those that
+                        # stay; of maps, one copy is enough.
                         if home == task.task or new.map_key is None:
                             writers[home].add(new, entries)
+                    # Key groups are the same, so an entry stays in its task.
                     elif limit is None:
                         writers[task.task].add(new, entries)
                     else:
                         for slot, entry in _dealt_out(entries, new, counts[level], limit):
                             writers[TaskId(level, slot)].add(new, (entry,))
+            # Each task's files are needed once. Without this, the disk would hold the whole snapshot.
             reader.release(task)
             if limit is None:
+                # At once, so that its buffers go. With other key groups, any task may still bring entries for any
+                # writer.
                 done.append(writers[task.task].finish())
             progress(task.size_bytes)
     tasks = done if limit is None else [writer.finish() for writer in writers.values()]
@@ -188,6 +200,7 @@ def _living(entries: Iterator[StateEntry], ttl_ms: int | None, at: CheckpointMet
     clocks = {False: at.clock_ms, True: at.watermark_ms}
     for entry in entries:
         now = None if ttl_ms is None or entry.stamp is None else clocks[entry.stamp.event_time]
+        # A stamp of a clock that had not begun (no watermark yet) cannot have expired.
         if now is None or entry.stamp is None or ttl_ms is None or entry.stamp.time_ms + ttl_ms > now:
             yield entry
 
@@ -234,6 +247,7 @@ def _waiting(snapshot: StoredSnapshot) -> int:
     if not snapshot.metadata.waiting_count or snapshot.metadata.kind is SnapshotKind.SAVEPOINT:
         return 0
     try:
+        # Its record is in the folder of the checkpoint, next to the metadata.
         open_storage(snapshot.url, **snapshot.options).get(committed_record(METADATA))
     except ObjectMissing:
         return snapshot.metadata.waiting_count

@@ -110,6 +110,7 @@ class StateLayout:
         self.shape = shape
         self.keyed = state.distribution is Distribution.KEYED
         self.key_types = key_types(operator) if self.keyed else ()
+        # Operator state has no key. The codec is never used then, but the attribute has one type.
         self.keys = KeyCodec(self.key_types or (DataType("string"),))
         self.is_list = shape is Shape.LIST
         self.map_key: TypeSchema | None = None if state.map_key is None else dict(state.map_key)
@@ -229,6 +230,8 @@ class StateLayout:
             here = self.prefix(entry.key_group, entry.key, entry.namespace), entry.stamp
             if elements and (here != before or len(elements) == SEGMENT_ELEMENTS):
                 yield self._segment(*before, elements, list_segment(epoch, part))
+                # Parts grow through all lists of this state: names of segments need order within a list, and may have
+                # gaps.
                 elements, part = [], part + 1
             before = here
             elements.append(entry.value)
@@ -277,6 +280,7 @@ class ListElementReader:
         layout = self._layout
         for raw_key, raw in entries:
             group, _, key, namespace, rest = split_entry_key(raw_key, layout.keys)
+            # The rest of a segment's key is its name: epoch and part. What is before it is the list.
             of, stamp = raw_key[: -len(rest)], stamp_of(raw)
             if of != self._before:
                 self._before = of

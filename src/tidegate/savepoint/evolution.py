@@ -120,6 +120,7 @@ class _Comparison:
                 raise _Refused(
                     f"{at or 'it'} could be None and now cannot", f"Keep {show_schema(new)} | None, or clear the state."
                 )
+            # A value that is never None has the same bytes in both types.
             case _, {"type": "optional", "of": after}:
                 return self.of(old, after, at)
             case {"type": "struct"}, {"type": "struct"}:
@@ -159,6 +160,7 @@ class _Comparison:
             )
 
     def tuple(self, old: list[Schema], new: list[Schema], at: str) -> _Convert | None:
+        # Stored by position: nothing says which element would be missing.
         if len(old) != len(new):
             raise _Refused(
                 f"{at or 'the tuple'} had {len(old)} elements and has {len(new)}",
@@ -180,6 +182,8 @@ class _Comparison:
     def struct(self, old: Schema, new: Schema, at: str) -> _Convert | None:
         before = {f["name"]: f for f in old["fields"]}
         after = {f["name"]: f for f in new["fields"]}
+        # New name → old name of every old field. One that is gone stays under its old name, which `after` does not
+        # have.
         origin = {self.new_name(name, new["name"], before, after): name for name in before}
         where = f"{at}." if at else ""
         parts: list[tuple[str, str, _Convert | None]] = []
@@ -206,6 +210,7 @@ class _Comparison:
                 same = False
             same = same and convert is None and was == name
         self.notes.extend(f"{where}{name} removed" for name in gone)
+        # By name, the order does not matter. By position it is the type.
         order_kept = new["layout"] == "map" or [was for was, _, _ in parts] == list(before)
         if same and not gone and order_kept:
             return None
@@ -237,6 +242,7 @@ class _Comparison:
 
     def new_name(self, name: str, struct: str, before: Schema, after: Schema) -> str:
         renamed = self.answer(struct, name)
+        # A rename that was made at an earlier start: the flag may stay in a script.
         if renamed is None or renamed not in after:
             return name
         if renamed in before:
@@ -252,6 +258,8 @@ class _Comparison:
                 f"the field {at} is new and has no default", f"Give {at} a default for values stored before."
             )
         self.notes.append(f"{at} added")
+        # Decoded from an empty map, which is what a value looks like that was stored before the field existed. So the
+        # default takes the same way as in a job.
         one_field = {"type": "struct", "name": "", "layout": "map", "fields": [wanted]}
         decode = schema_codec(one_field).decode
         return lambda: decode(b"\x80")[wanted["name"]]
@@ -293,6 +301,7 @@ def _sequences(old: Schema, new: Schema) -> tuple[Schema, Schema] | None:
     before, after = _element(old), _element(new)
     if before is None or after is None:
         return None
+    # A list that becomes a set would lose its order and its duplicates.
     to_set = new["type"] in ("set", "frozenset") and old["type"] not in ("set", "frozenset")
     return None if to_set else (before, after)
 
@@ -327,6 +336,7 @@ def _exact_float(value: int) -> float:
         wide = float(value)
     except OverflowError:
         wide = float("inf")
+    # Ints above 2^53 may fall between two floats.
     if wide != value:
         raise MigrationFailed(f"{value} has no equivalent float. Declare Decimal, which holds every int.")
     return wide

@@ -19,6 +19,7 @@ def ignore_progress(_: int) -> None:
 
 def below(root: str, path: str) -> str:
     """Return the storage name of a file that metadata names relative to `root`."""
+    # No snapshot that tidegate writes names a file outside: it could not be moved. A forged one could name any file.
     if "://" in path or path.startswith("/"):
         raise StateError(f"The snapshot names the file {path!r} outside its own storage; that cannot be read.")
     return f"{root}/{path}" if root else path
@@ -59,10 +60,14 @@ def copy_files(
 def _copy(source: Storage, handle: FileHandle, target: Storage, path: str) -> None:
     checksum = Checksum()
     there = FileHandle(path, handle.size_bytes, handle.checksum, handle.part_bytes)
+    # Part by part, with the same part size: no more than one part is in memory, and the checksum of the whole file
+    # follows.
     for (name, size), (new_name, _) in zip(handle.parts(), there.parts(), strict=True):
         data = source.get_range(name, 0, size)
         checksum.update(data)
         target.put(new_name, data)
+    # After the last part: a part has no checksum of its own. The copy has no metadata yet, so nobody uses what was
+    # written.
     if checksum.text() != handle.checksum:
         raise CorruptFile(
             source.url,

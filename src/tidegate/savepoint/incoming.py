@@ -18,6 +18,7 @@ from tidegate.state.keys.entry_keys import Namespace
 
 _WANTED = frozenset({"key", "map_key", "value"})
 """Columns of a table that are required if the state has them."""
+# As many rows as a row group of a canonical table.
 _BATCH = 16_384
 
 Plain = Callable[[Any], Any] | None

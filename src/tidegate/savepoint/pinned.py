@@ -41,6 +41,7 @@ def pinned(snapshot: StoredSnapshot, reason: str) -> Iterator[bool]:
         return
     above, folder = split_location(snapshot.url)
     directory, job = split_location(above)
+    # The directory has another name than its job: it was copied or renamed, and no job cleans it up.
     if job != layout.root:
         yield False
         return
@@ -56,6 +57,7 @@ def pinned(snapshot: StoredSnapshot, reason: str) -> Iterator[bool]:
         raise NotRetained(
             f"{snapshot.url} is no longer retained by its job, so its files may be deleted at any moment. Retained: {kept}."
         )
+    # Not one per process or user: two copies of one checkpoint must not remove each other's pin.
     pin = unique_name()
     perform(pins.place(layout, pin, ref, reason), storage)
     try:

@@ -44,6 +44,7 @@ class QuickColumns:
     def columns(self, entries: Sequence[ByteEntry]) -> Columns | None:
         """Convert stored entries of this state to columns."""
         raw_keys, raws = [key for key, _ in entries], [raw for _, raw in entries]
+        # The byte with which a stamp begins, and no MessagePack does (decision 0008).
         if any([raw[0] == 0xC1 for raw in raws]):  # noqa: C419 quicker
             return None
         split = self._split_strings if self._string else self._split_longs if self._long else self._split_any
@@ -87,6 +88,7 @@ class QuickColumns:
         rows = np.frombuffer(b"".join(keys), _LONG_KEY)
         if (rows["tag"] != _LONG_TAG).any() or rows["namespace"].any():
             return None
+        # Stored with the sign bit flipped, so that bytes sort like numbers.
         return {"key": pa.array((rows["value"].astype(np.uint64) ^ _SIGN).view(np.int64))}
 
     def _split_any(self, keys: list[bytes]) -> Columns | None:

@@ -44,6 +44,7 @@ class SnapshotReader:
     def __init__(self, snapshot: StoredSnapshot, scratch: Path | None = None) -> None:
         self.snapshot = snapshot
         self._scratch = Path(tempfile.mkdtemp(prefix="tidegate-read-", dir=scratch))
+        # A task is opened once, however many states and keys are read from it.
         self._open: dict[TaskId, StateStore | CanonicalTask] = {}
 
     def entries(self, uid: str, state: str, key_groups: tuple[int, int] | None = None) -> Iterator[StateEntry]:
@@ -64,6 +65,7 @@ class SnapshotReader:
             for entry in self.task_entries(task, layout):
                 yield entry._replace(position=position)
                 position += 1
+            # Every task has a copy of a broadcast map. The first one that has entries is enough.
             if layout.map_key is not None and position:
                 return
 
@@ -152,6 +154,7 @@ class SnapshotReader:
         if not _has_files(task):
             return iter(())
         store = self._store(task)
+        # Tables and timers cannot be looked up by key: rows of the key group are filtered.
         if isinstance(store, CanonicalTask) or layout.shape is Shape.TIMERS:
             wanted = layout.keys.encode(key)
             of_group = self._of_task(task, layout, group, group)
@@ -187,4 +190,5 @@ def _overlap(held: tuple[int, int], wanted: tuple[int, int] | None) -> tuple[int
 
 
 def _same(a: Any, b: Any) -> bool:
+    # NaN as a map key is one key in state, and unequal to itself in Python.
     return bool(a == b or (a != a and b != b))

@@ -47,6 +47,7 @@ def carried_over(snapshot: CheckpointMetadata, job: DeclaredNames) -> Checkpoint
     A snapshot that the job itself took is returned as it is. A rename that would displace other contents is left out; `judge`
     refuses it.
     """
+    # Uids first: states are looked up under the uid that the operator has now.
     uids = _uids_to_rename(snapshot, job.uids)
     if uids:
         snapshot = applied(snapshot, Changes(renames=uids))
@@ -70,6 +71,7 @@ def states_to_rename(stored: Iterable[StateInfo], earlier: EarlierNames) -> dict
     renames: dict[str, str] = {}
     for name in earlier:
         old = unclaimed_name(name, by_name, earlier)
+        # Two new names may claim one old name. The one that is declared first gets it.
         if old is not None and old not in renames:
             renames[old] = name
     # The contents that a rename displaces must move as well. Without that rename, those that it relied on cannot move either.

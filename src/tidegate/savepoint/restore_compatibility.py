@@ -65,6 +65,7 @@ def fit(snapshot: CheckpointMetadata, job: JobNow, allow_non_restored_state: boo
     """
     answer = judge(snapshot, job, allow_non_restored_state)
     kept = {operator.uid for operator in job.operators}
+    # Operators that are gone altogether are left to the restore plan, whose error names them.
     refused = [v for v in answer.refusals if v.outcome is VerdictKind.INCOMPATIBLE or (v.state and v.uid in kept)]
     if refused:
         raise StateChanged(answer, refused)
@@ -170,6 +171,7 @@ def translated(snapshot: CheckpointMetadata, uids: Mapping[str, str]) -> Checkpo
             f"The snapshot has no {_listed(missing)} to map to another uid. It has {_listed(sorted(map(str, known)))}."
         )
     wanted = {old: new for old, new in uids.items() if old in known}
+    # The snapshot has the old uid and the new one: it would have two operators of one uid.
     taken = sorted(new for new in wanted.values() if Uid(new) in known)
     if taken or len(set(uids.values())) < len(uids):
         raise UidsCannotBeMapped(

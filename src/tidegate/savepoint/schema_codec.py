@@ -69,6 +69,7 @@ SCALARS: dict[str, Any] = {
 
 def schema_codec(schema: Schema) -> PlainCodec:
     """Return the codec of a stored schema. Raises UnknownSchema."""
+    # Schemas are dictionaries, which cannot be keys of a cache. Building a decoder takes far longer than this text.
     return _codec(json.dumps(schema, sort_keys=True))
 
 
@@ -97,6 +98,7 @@ def _codec(text: str) -> PlainCodec:
     def encode(value: Any) -> bytes:
         try:
             data = pack(value if before is None else before(value))
+            # Read back: a value that a strict decoder refuses would be unreadable in the job.
             wire(data)
         except (TypeError, ValueError, KeyError, AttributeError, OverflowError, msgspec.MsgspecError) as error:
             raise WrongValue(f"Cannot store {value!r:.200} as {show_schema(schema)}: {error}.") from error
@@ -122,6 +124,7 @@ def _codec(text: str) -> PlainCodec:
 
 def _array_of(values: Sequence[bytes]) -> bytes:
     """Return the MessagePack array of values already encoded as MessagePack."""
+    # 0xdd: an array with its length in 32 bits. Many values are then decoded in one call.
     return b"\xdd" + len(values).to_bytes(4, "big") + b"".join(values)
 
 
@@ -210,6 +213,7 @@ def _wire_type(schema: Schema) -> Any:
         case {"type": "enum", "members": members}:
             return _enum_type(members)
         case {"type": "struct", "layout": "map", "fields": fields}:
+            # `NotRequired`, because a writer leaves out fields that have their default.
             named = {
                 f["name"]: NotRequired[_wire_type(f["type"])] if "default" in f else _wire_type(f["type"])
                 for f in fields

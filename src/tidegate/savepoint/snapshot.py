@@ -65,6 +65,7 @@ class StoredSnapshot:
         `options` are passed to the client of an object store. Raises SnapshotNotFound, or a MetadataError.
         """
         url = location(path)
+        # Confined: whatever the metadata names, nothing outside this directory is read.
         own = open_storage(url, confined=True, **options)
         metadata = _read(own, METADATA, url)
         if metadata.kind is SnapshotKind.SAVEPOINT:
@@ -110,6 +111,7 @@ class StoredSnapshot:
         operator = self.operator(uid)
         for info in operator.states:
             if info.name == state:
+                # Kept, since a layout is asked for with every key that is read.
                 made = self.layouts[operator.uid, state] = StateLayout(operator, info)
                 return made
         names = ", ".join(repr(info.name) for info in operator.states)
@@ -149,6 +151,7 @@ def location(path: str | Path) -> str:
         if not place.strip("/"):
             raise SnapshotNotFound(f"{text!r} names a store without a bucket, not a directory in it.")
         return f"{scheme}://{place.rstrip('/').removesuffix(f'/{METADATA}')}"
+    # Percent-escapes are part of URLs, and not of paths.
     if remote:
         place = unquote(urlsplit(text).path)
     if not place:

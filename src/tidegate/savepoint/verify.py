@@ -29,6 +29,7 @@ def verify(snapshot: StoredSnapshot, checksums: bool = True, progress: Progress 
     yield from _structure(snapshot)
     for where, file in _files(snapshot):
         if isinstance(file, str):
+            # Why a list cannot be read.
             yield Problem(where, file)
             continue
         handle = replace(file, path=below(snapshot.root, file.path))
@@ -61,6 +62,7 @@ def _file(snapshot: StoredSnapshot, handle: FileHandle, checksums: bool) -> str 
     for name, size in handle.parts():
         try:
             found = storage.size(name)
+            # Sizes first: a part that was cut off is found without reading it.
             if found != size:
                 return f"has {found} bytes instead of {size}"
             if checksums:
