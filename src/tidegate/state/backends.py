@@ -63,6 +63,7 @@ def backend_named(name: str, configuration: Mapping[str, Any] | None = None) -> 
             return RocksDBBackend(RocksDBOptions.from_configuration(options))
         case other:
             made = _factory(other).create_from_config(options)
+            # Both: files have the name that the backend gives itself, and a configuration that of the class.
             _chosen.update((other, made.name))
             return made
 
@@ -82,6 +83,7 @@ def built_in_backend(name: str, configuration: Mapping[str, Any] | None = None) 
     """Return the built-in backend that a stored file names, without a changelog. Never imports code that a file names."""
     plain = plain_name(name)
     if plain not in BUILT_IN:
+        # A file must never decide what code is imported.
         raise UnknownBackend(name, "is named by a file, and is not built into tidegate")
     return backend_named(plain, configuration)
 

@@ -27,6 +27,7 @@ def state_failure(doing: str, path: Path, error: BaseException, private: Path | 
     text = str(error) or repr(error)
     if private is not None:
         text = text.replace(str(private), str(path))
+    # rocksdict raises plain exceptions; only their text tells what has happened.
     lower = text.lower()
     if any(sign in lower for sign in _FULL) or (isinstance(error, OSError) and error.errno == errno.ENOSPC):
         return StateDiskFull(

@@ -21,6 +21,7 @@ from tidegate.core.errors import CorruptState
 
 _LIMIT = (1 << 32) - 1
 _FRAME_BYTES = 1 << 20
+# 4,096 rows, unless they are large: after each step, the size decides whether more are taken.
 _STEPS = (1, 15, 240, 3840)
 
 _Value = TypeVar("_Value", bytes, "bytes | None")
@@ -99,6 +100,7 @@ def check_rest(path: Path, source: Readable) -> None:
     """Read the frames after the header, and decode none but the last. Raises `CorruptState` as `read_rest` does."""
     frames = 0
     before: bytes | None = None
+    # The last frame cannot be told before the file ends, so each is looked at when the next has begun.
     while head := source.read(8):
         if before is not None:
             frames += 1
@@ -113,6 +115,7 @@ def read_rest(path: Path, source: Readable) -> Iterator[Any]:
     while True:
         content = read_frame(path, source)
         if isinstance(content, dict):
+            # Nothing may follow the end.
             if content.get("end") != frames or source.read(1):
                 raise corrupt(path, "its last frame does not fit")
             return

@@ -83,6 +83,7 @@ class Manifest:
 
 def counted(base: Manifest | None, elements: Mapping[int, int] | None) -> tuple[tuple[int, int], ...]:
     """Return `Manifest.elements` of a version: the counts of its attempt, and those of the base for untouched states."""
+    # A state that the attempt did not touch has as many elements as before.
     known = {} if base is None else dict(base.elements)
     return tuple(sorted({**known, **(elements or {})}.items()))
 

@@ -39,12 +39,14 @@ def arbitrate(
             raise
         except StorageError as error:
             if not error.retryable:
+                # This request was refused, but an earlier one may still be applied.
                 if in_doubt:
                     raise OutcomeUnknown.of(store, path, error) from error
                 raise
             in_doubt = True
             cause = error
         try:
+            # Also after "exists": it may be this writer's own body, put there by a request whose response was lost.
             existing = patience.persist(read)
             return Won() if existing == data else Lost(existing)
         except ObjectMissing:

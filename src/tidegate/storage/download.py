@@ -27,6 +27,7 @@ def download(storage: Storage, handle: FileHandle, target: Path) -> None:
                 checksum.update(data)
                 file.write(data)
         _compare(storage, handle, checksum)
+        # Not synced: what is restored after a power failure is compared with checksums anyway.
         os.replace(private, target)
     finally:
         private.unlink(missing_ok=True)
@@ -44,6 +45,8 @@ def fetch(storage: Storage, handle: FileHandle) -> bytes:
 
 def _pieces(storage: Storage, handle: FileHandle) -> Iterator[bytes]:
     for name, size in handle.parts():
+        # A part may be larger than that: tables of canonical savepoints are one part each. An empty file has an empty
+        # part, which is asked for, so that its absence is noticed.
         for start in range(0, max(size, 1), PART_BYTES):
             yield storage.get_range(name, start, min(PART_BYTES, size - start))
 

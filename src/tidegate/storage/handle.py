@@ -10,6 +10,7 @@ from pathlib import Path
 PART_BYTES = 8 * 1024 * 1024
 """Files are transferred in parts of at most this size, which is the most that is repeated if a worker dies."""
 
+# Processors have instructions for it, and anyone can check it with `sha256sum` (decision 0004).
 _ALGORITHM = "sha256"
 _BLOCK_BYTES = 1024 * 1024
 
@@ -65,7 +66,9 @@ def checksum_of_file(path: Path) -> str:
 
 def parts_of(path: str, size_bytes: int, part_bytes: int) -> Iterator[tuple[str, int]]:
     if size_bytes <= part_bytes:
+        # Also for an empty file: its one object shows that it was stored.
         yield path, size_bytes
         return
     for index, start in enumerate(range(0, size_bytes, part_bytes)):
+        # Five digits: `cat name.*` gives the parts in their order.
         yield f"{path}.{index:05d}", min(part_bytes, size_bytes - start)

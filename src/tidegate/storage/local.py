@@ -31,6 +31,7 @@ _TEMPORARY = ".tmp-"
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _WITHOUT_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 _BOTH_FILE_AND_FOLDER = {errno.ENOTDIR, errno.EISDIR}
+# Not everybody who may read may also sync: on a read-only mount, or without permission to open the folder.
 _SYNC_NOT_POSSIBLE = {errno.EINVAL, errno.EROFS, errno.EACCES, errno.ENOTSUP}
 
 
@@ -69,6 +70,7 @@ class LocalStorage:
             try:
                 os.link(temporary, target)
             except FileExistsError:
+                # Only heartbeats and records of runs come here: all other names are unique.
                 os.replace(temporary, target)
 
         self._patience.persist(lambda: self._write("put", path, data, name_it))
@@ -144,10 +146,12 @@ class LocalStorage:
             with self._translated(path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 target.unlink()
         for folder in folders:
+            # The root stays, also if it is empty.
             while folder != self._root:
                 try:
                     folder.rmdir()
                 except OSError:
+                    # Not empty, or a writer has just put something there.
                     break
                 folder = folder.parent
 
@@ -164,6 +168,7 @@ class LocalStorage:
     def _target(self, path: str) -> Path:
         target = self._root / check_path(self.url, path)
         if self._confined:
+            # Only the folder: the target of a write is replaced or unlinked as a name, never followed.
             self._check_inside(path, target.parent)
         return target
 
@@ -191,6 +196,7 @@ class LocalStorage:
             try:
                 with self._open_new(temporary) as descriptor:
                     _write_all(descriptor, data)
+                    # Before the name: a power failure must not leave a name with half a body.
                     os.fsync(descriptor)
                 reach(f"{point}.1-written", path=path)
                 self._name(path, temporary, name_it)
@@ -246,6 +252,8 @@ class LocalStorage:
     @contextmanager
     def _open_new(self, file: Path) -> Iterator[int]:
         """Open the new file. Its folder is created if missing, and again if a concurrent delete removes it."""
+        # Each failure means that a delete removed the folder between two calls. A hundred in a row means something
+        # else.
         for tries_left in reversed(range(100)):
             try:
                 self._make_folder(file.parent)
@@ -311,4 +319,5 @@ def _sync(folder: Path) -> None:
 def _write_all(descriptor: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
+        # `write` may take only a part, for example at a quota.
         view = view[os.write(descriptor, view) :]

@@ -17,6 +17,7 @@ class MeteredStorage(RoutedStorage):
     def __init__(self, inner: Storage) -> None:
         super().__init__(inner)
         self._lock = threading.Lock()
+        # Four downloads at a time that take a second each are one second, not four.
         self._readers = 0
         self._since = 0.0
         self.read_seconds = 0.0

@@ -83,6 +83,7 @@ class ObjectStorage:
 
     def put(self, path: str, data: bytes) -> None:
         check_path(self._url, path)
+        # One request: a multipart upload that is abandoned leaves invisible parts that cost money.
         self._persist(path, lambda: obstore.put(self._store, path, data, use_multipart=False))
 
     def create(self, path: str, data: bytes, nonce: Nonce) -> Won | Lost:
@@ -92,6 +93,8 @@ class ObjectStorage:
         def send() -> bool:
             try:
                 obstore.put(self._store, path, data, mode="create", use_multipart=False)
+            # The client reports 409 (two requests at once, nobody has won yet) and 412 (the name is taken) alike. The
+            # body that is read back decides.
             except (client_errors.AlreadyExistsError, client_errors.PreconditionError):
                 return False
             return True
@@ -130,7 +133,9 @@ class ObjectStorage:
             pages = obstore.list(self._store, prefix or None, offset=after, chunk_size=_LIST_BATCH)
             return sorted(StoredObject(each["path"], each["size"]) for page in pages for each in page)
 
+        # A listing that fails in the middle is read again from its beginning, so that no page is missing.
         found = self._persist(prefix, read_all)
+        # Filtered here as well, whatever the store makes of the offset.
         return [each for each in found if after is None or each.path > after]
 
     def folders(self, prefix: str = "") -> builtins.list[str]:
@@ -165,6 +170,7 @@ class ObjectStorage:
 
     def _once(self, path: str, act: Callable[[], T]) -> T:
         """Call the client and translate its errors."""
+        # A call would wait for ever for threads that only the parent has.
         _refuse_after_fork(self._url, path)
         try:
             return act()
@@ -218,6 +224,7 @@ _METADATA_SERVICE = ("/latest/api/token", "/latest/meta-data/")
 
 def _client(url: str, options: Mapping[str, Any]) -> Any:
     config = dict(options)
+    # Parts have 8 MiB, so a request that takes a minute is a failed one.
     client_options = {"timeout": "60s", "connect_timeout": "10s", **config.pop("client_options", {})}
     if str(config.get("endpoint", "")).startswith("http://"):
         client_options.setdefault("allow_http", True)

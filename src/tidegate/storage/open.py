@@ -95,6 +95,7 @@ def complete_url(url: str) -> str:
     """Return the address by which any process opens the store that this process would open. Tasks may run in another working
     directory, and as a user with another home.
     """
+    # A relative path means the driver's working directory, everywhere.
     return url if "://" in url else os.path.abspath(_path(url))
 
 

@@ -25,6 +25,7 @@ def probe(storage: Storage, prefix: str = "probe") -> None:
     try:
         fresh = storage.create(path, first.encode(), first)
         _require(fresh == Won(), storage, path, "a new name could not be created")
+        # Some S3 servers accept the condition and ignore it. With those, two drivers would own one job.
         again = storage.create(path, second.encode(), second)
         _require(again == Lost(first.encode()), storage, path, "a second put-if-absent replaced the first")
         _require(storage.get(path) == first.encode(), storage, path, "an object differs from what was written")
@@ -106,6 +107,7 @@ def _has_role() -> bool:
     """Ask the metadata service as the client of S3 does, for a token and then for the role. Without a token or a role it
     has no credentials: a firewall may answer at its address with 403.
     """
+    # The user has named the service, so it is not asked for here.
     if os.environ.get("AWS_METADATA_ENDPOINT"):
         return True
     connection = http.client.HTTPConnection(*_METADATA_SERVICE, timeout=_METADATA_S)

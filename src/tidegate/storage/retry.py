@@ -25,6 +25,8 @@ class Patience:
     chance: Callable[[], float] = random.random
 
     def delay_ms(self, failures: int) -> float:
+        # At least half of it, so that a wait is never next to nothing; the rest by chance, so that many tasks do not
+        # return at once.
         full = min(self.ceiling_ms, self.first_ms * self.factor ** (failures - 1))
         return full * (0.5 + 0.5 * self.chance())
 

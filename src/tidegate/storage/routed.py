@@ -48,13 +48,16 @@ class RoutedStorage:
         if not is_absolute(path):
             return self.home, path
         folder, _, name = path.rpartition("/")
+        # The longest: a savepoint may lie below another folder that was opened.
         around = max((root for root in tuple(self._snapshots) if path.startswith(f"{root}/")), key=len, default=None)
         if around is not None:
             folder, name = around, path[len(around) + 1 :]
         found = self._others.get(folder)
         if found is None:
             options = self._options if share_options(folder, self.url) else {}
+            # Confined: names below come from metadata that somebody else may have written.
             opened = open_storage(folder or "/", confined=True, **options)
+            # Two threads may open it at the same time; both use the first.
             found = self._others.setdefault(folder, opened)
         return found, name
 
@@ -71,6 +74,7 @@ class RoutedStorage:
     def get(self, path: str) -> bytes:
         folder = path.removesuffix("/_metadata")
         if folder and folder != path and is_absolute(path):
+            # From now on, names below are looked up in this folder as a whole, not in the folder of each file.
             self._snapshots.add(folder)
         storage, name = self._route(path)
         data = storage.get(name)

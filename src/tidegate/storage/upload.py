@@ -17,6 +17,7 @@ from tidegate.core.faults import reach
 from tidegate.storage.handle import PART_BYTES, Checksum, FileHandle, checksum_of, checksum_of_file, parts_of
 from tidegate.storage.port import Storage
 
+# A name of ours with the hexadecimal digits of a UUID at its end.
 _PRIVATE = re.compile(r".+\.[0-9a-f]{32}")
 
 
@@ -60,6 +61,7 @@ class Upload:
         self._record_file = record
         size = _size(source)
         self._record = _read(record) or _begin(record, UploadRecord(path, size, part_bytes))
+        # Files of versions never change. One that does was damaged, or cut by `condemn`.
         if self._record.size_bytes != size:
             raise CorruptState(f"{source} has {size} bytes but had {self._record.size_bytes} when its upload began.")
         self._parts = list(parts_of(self._record.path, size, self._record.part_bytes))
@@ -103,6 +105,8 @@ class Upload:
             data = file.read(size)
         if len(data) != size:
             raise CorruptState(f"{self._source} ends in the middle of part {index} of its upload.")
+        # Only while this process has read everything before. A process that goes on with another's upload reads the
+        # file again at the end.
         if self._checksummed_bytes == start:
             self._checksum.update(data)
             if self._written:
@@ -143,9 +147,11 @@ def _begin(file: Path, record: UploadRecord) -> UploadRecord:
     try:
         os.link(private, file)
     except FileExistsError:
+        # Another process was faster. Its name counts, so that both store parts under one.
         adopted = _read(file)
         if adopted is not None:
             return adopted
+        # The record is there and cannot be read: a power failure tore it.
         os.replace(private, file)
     finally:
         private.unlink(missing_ok=True)

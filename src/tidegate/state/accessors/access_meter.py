@@ -55,6 +55,7 @@ _SCANS: dict[StateKind, dict[str, str]] = {
         "__iter__": "mapStateIteratorInit",
     },
 }
+# Flink has no sorted map; to its users it is one.
 _CALLS[StateKind.SORTED_MAP] = _CALLS[StateKind.MAP]
 _SCANS[StateKind.SORTED_MAP] = _SCANS[StateKind.MAP]
 NEXT = "mapStateIteratorNext"
@@ -99,6 +100,7 @@ class _Measurements:
 
     def __init__(self, history_size: int) -> None:
         self.count = self.total = 0
+        # Median and percentile are those of the last measurements, as in Flink's histograms with a window.
         self._last: deque[int] = deque(maxlen=history_size)
         last = self._last.append
 
@@ -116,6 +118,7 @@ class _Measurements:
             name=name,
             count=self.count,
             total=self.total,
+            # The lower one of two in the middle: a value that was measured.
             median=ordered[(len(ordered) - 1) // 2],
             p99=ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)],
             most=ordered[-1],
@@ -210,6 +213,7 @@ class AccessMeter:
     def _time(self, made: MeasuredAccessor, accessor: Any, spec: StateSpec) -> None:
         assert self._latencies is not None
         interval = self._latencies.sample_interval
+        # Value states are read most, so they count within their own closures instead of in a wrapper.
         if spec.kind is StateKind.VALUE:
             value = _timed(accessor.value, self._latency(spec, "valueStateGet"))
             update = _timed(accessor.update, self._latency(spec, "valueStateUpdate"))
@@ -217,6 +221,7 @@ class AccessMeter:
             if quick is not None:
                 made.value, made.update = quick  # type: ignore[attr-defined]
         for name, access in _CALLS.get(spec.kind, {}).items():
+            # Set above.
             if name in vars(made):
                 continue
             call = getattr(accessor, name)
@@ -336,6 +341,7 @@ def _timed_reading(call: Callable[[], Iterator[Any]], record: Record) -> Iterato
 
 
 def _read_whole(found: Iterator[Any], record: Record) -> Iterator[Any]:
+    # One access of a list is all of its steps. The time that the function takes between two steps is not part of it.
     spent: list[int] = []
     try:
         yield from _stepped(found, spent.append, spent.append)
@@ -348,6 +354,7 @@ def _sized(call: Callable[..., Any], accessor: Any, records: tuple[Record, Recor
 
     def sized(*args: Any, **kwargs: Any) -> Any:
         found = call(*args, **kwargs)
+        # With keyword arguments, it is not known which argument is the value.
         if not kwargs:
             with suppress(StateError):  # A value of the wrong type is reported when it is written, measured or not.
                 of_key(accessor.key_bytes(*(args if reads else args[:-1])))

@@ -32,6 +32,7 @@ class _Folding:
     )
 
     def __init__(self, value: ValueAccessor) -> None:
+        # Methods are taken over as attributes: one call instead of two for each access.
         self._value: Any = value
         self.clear = value.clear
         self.stored = value.stored
@@ -96,6 +97,8 @@ class CopyingReducingAccessor(ReducingAccessor):
     def add(self, element: Any) -> None:
         element, so_far = self._copied(element), self._value.value()
         made = element if so_far is None else self._reduce(so_far, element)
+        # What the function returned may be an object of its own, which it could change later. Its arguments belong to
+        # the state already.
         self._value.update(made if made is so_far or made is element else self._copied(made))
 
 

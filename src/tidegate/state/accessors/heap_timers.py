@@ -34,6 +34,7 @@ class HeapTimers(TimerState):
         held[name] = key_group
         if self._removed[domain].pop(name, None) is None:
             self._added[domain][name] = key_group
+        # Tells timers of one time apart, so that the heap never compares keys, which may have no order.
         self._count += 1
         heappush(self._heaps[domain], (time_ms, self._count, name))
 
@@ -79,6 +80,7 @@ class HeapTimers(TimerState):
         if held is None:
             held = self._all[domain] = {}
             heap = self._heaps[domain]
+            # By group and then as a heap: the store has an order for each key group only.
             for group in self._groups:
                 for tail, _ in self._scan(domain, group, MAX_WATERMARK, []):
                     timer = self._decoded(tail, group)

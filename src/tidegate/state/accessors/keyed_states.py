@@ -68,6 +68,7 @@ def writes_of(function: object, state: str) -> tuple[tuple[str, int, str, str], 
     write = re.compile(rf"\bself\.{re.escape(state)}\.(update|add|put|append)(_all)?\(")
     found = []
     for cls in type(function).__mro__:
+        # Only the user's own code: the message is about a line that the user can change.
         if cls.__module__.partition(".")[0] in ("tidegate", "builtins", "abc", "typing"):
             continue
         for method in [each for each in vars(cls).values() if isinstance(each, FunctionType)]:
@@ -118,10 +119,12 @@ class KeyedStates:
         self._keys = keys
         self._id_of = ids
         for spec in self._specs.values():
+            # Stateless operators have no store.
             assert store is not None, "a store is needed where states are declared"
             id = self.ids[spec.name] = ids(spec.name)
             expiry = None if spec.ttl is None else Expiry(spec.ttl, self.clock)
             values, lists, maps = _KINDS[guarded, spec.windowed]
+            # All accessors take the same first arguments.
             common = (self.window_scope if spec.windowed else self.scope, store, id, keys, spec, expiry)
             match spec.kind:
                 case StateKind.TIMERS:
@@ -142,6 +145,7 @@ class KeyedStates:
                     self.accessors[spec.name] = aggregating(values(*common), spec.value, spec.function)
 
         timers = [] if self.timers is None else [self.timers]
+        # Before accessors are measured: flushing and sizing go past the wrappers.
         self._caching: list[Any] = [*self.accessors.values(), *timers]
         self.cache = WriteCache(self._caching, cache_bytes)
         if meter is not None:
@@ -188,7 +192,9 @@ class KeyedStates:
         if (now_ms, watermark_ms) != (self.clock.now_ms, self.clock.watermark_ms):
             expiring = [accessor for accessor in self.accessors.values() if accessor.expiry is not None]
             for accessor in expiring:
+                # With the old time: what was written before the clock moved keeps its stamp.
                 accessor.flush()
+                # Whether a cached entry has expired was decided by the old time.
                 accessor.forget()
             self.clock.now_ms, self.clock.watermark_ms = now_ms, watermark_ms
 
@@ -200,6 +206,7 @@ class KeyedStates:
         """
         accessor, id = self.accessors[name], self.ids[name]
         gone, unwritten = accessor.pending()
+        # A snapshot of what is pending: the caller may change state for the keys that it gets.
         gone = set(gone)
         by_group: dict[int, list[Any]] = {}
         for key, group in unwritten.items():
@@ -230,6 +237,7 @@ class KeyedStates:
             return
         for group in range(self.groups[0], self.groups[1] + 1):
             prefix = state_prefix(group, id)
+            # A range tombstone in every key group would slow reads down for nothing.
             if next(self._store.scan(prefix, prefix_end(prefix)), None) is not None:
                 self._store.delete_range(prefix, prefix_end(prefix))
 
@@ -257,6 +265,7 @@ class KeyedStates:
             except (WrongValue, InvalidKey) as error:
                 what = "a value of another type" if isinstance(error, WrongValue) else "a map key of another type"
                 wrong = WrongValue(f"State {name!r} was given {what} than declared. {error}")
+                # Only now, after the error: trying every key costs as much as the flush.
                 wrong.key = _wrong_key(accessor)
                 wrong.writes = writes_of(self._function, name)
                 raise wrong from None
@@ -281,6 +290,7 @@ class KeyedStates:
             expiry = accessor.expiry
             if config is not None and expiry is not None and config.cleanup_entries:
                 assert self._store is not None
+                # Twice what was written: the search keeps up with any rate of writing (decision 0008).
                 budget = max(config.cleanup_entries, 2 * accessor.written)
                 sweep(self._store, self.ids[name], self.groups, expiry, budget)
 

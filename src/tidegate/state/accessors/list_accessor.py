@@ -48,6 +48,7 @@ class ListAccessor(KeyedAccessor):
         self._stored: dict[Any, tuple[Any, ...]] = {}
         self._added: dict[Any, tuple[int, list[Any]]] = {}
         self._cleared: dict[Any, int] = {}
+        # Numbers the segments that this attempt writes, also over several flushes.
         self._part = 0
 
     def get(self) -> Iterator[Any]:
@@ -88,6 +89,7 @@ class ListAccessor(KeyedAccessor):
         key = self._scope.key
         self._cleared[key] = self._scope.key_group
         self._added.pop(key, None)
+        # Known to be empty from now on, without a look into the store.
         self._stored[key] = ()
 
     __iter__ = get
@@ -117,6 +119,8 @@ class ListAccessor(KeyedAccessor):
                     small = None
             yield from elements
         if small is not None:
+            # Only after the last element: a function that stops early has not read the whole list. `setdefault`,
+            # because the function may have cleared the list meanwhile.
             self._stored.setdefault(key, tuple(small))
         yield from added
 
@@ -138,6 +142,7 @@ class ListAccessor(KeyedAccessor):
                 puts.append((start + list_segment(self._epoch, self._part), part))
                 # Counted across all keys: only the order of one key's parts matters.
                 self._part += 1
+            # It lacks what was added. The next read finds all of it in the store.
             self._stored.pop(key, None)
             if len(puts) >= FLUSHED_AT_ONCE:
                 self._write(puts)

@@ -162,6 +162,7 @@ class MapAccessor(_MapEntries):
             if self.expiry.expired(raw):
                 self.put(user_key, ABSENT)
                 return value if self.expiry.return_expired else ABSENT
+            # Written as a new value: the flush gives it a new stamp.
             if self.expiry.to_be_renewed(raw):
                 self.put(user_key, value)
         entries[user_key] = value
@@ -177,9 +178,11 @@ class MapAccessor(_MapEntries):
         high = prefix_end(prefix) if end is None else prefix + self._encode_user_key(end)
         found: Iterator[tuple[bytes, bytes]]
         if key in self._cleared:
+            # The store still has the old map, which is to be cleared. All that the map holds now is in memory.
             entries = self._entries(key, self._scope.key_group, self._live.get(key, ()))[0]
             found = iter(sorted((e for e in entries if low <= e[0] < high), reverse=reverse))
         else:
+            # A scan reads the store, so the changes of this one key must be there.
             self._write_through(key)
             found = self._store.scan(low, high, reverse=reverse) if low < high else iter(())
         return prefix, found if self.expiry is None else self._unexpired(found, self.expiry, peek)
@@ -197,6 +200,7 @@ class MapAccessor(_MapEntries):
         for raw_key, raw in found:
             if expiry.expired(raw):
                 if not peek:
+                    # Removed as it is met. A scan does not see writes that come after it has begun.
                     self._store.write((), [raw_key])
                 if peek or not expiry.return_expired:
                     continue

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 _SAMPLE = 16
 """Elements of a container that are looked at."""
+# Deeper objects, and cycles, count by their shell only.
 _DEPTH = 6
 _PLAIN = (str, bytes, int, float, type(None))
 
@@ -41,6 +42,7 @@ def _scaled(items: Iterable[Any], count: int, depth: int) -> int:
     if not count:
         return 0
     seen = list(spread(items, count, _SAMPLE))
+    # Of a mapping, both the key and the value.
     parts = seen if not isinstance(items, type({}.items())) else [part for item in seen for part in item]
     return sum(object_bytes(each, depth - 1) for each in parts) * count // len(seen)
 

@@ -47,6 +47,7 @@ def read_elements(store: Lookup, state_id: int, head: int = OWN) -> list[bytes] 
     if raw is None:
         return None
     found = store.get_many([start + _count.pack(place) for place in range(_count.unpack(raw)[0])])
+    # The count says that there are so many.
     if None in found:
         raise CorruptState(f"Operator state {state_id} has lost elements. Restore the job from a checkpoint.")
     return found  # type: ignore[return-value]
@@ -69,6 +70,7 @@ def _rewrite(store: StateStore, state_id: int, before: Sequence[bytes] | None, n
     ]
     if before is None or len(known) != len(now):
         puts.append((start, _count.pack(len(now))))
+    # Places beyond the new end are deleted: they would come back if the list grew again.
     store.write(puts, [start + _count.pack(place) for place in range(len(now), len(known))])
 
 
@@ -86,6 +88,7 @@ class OperatorList:
         given = read_elements(store, state_id, GIVEN) if spec.distribution is Distribution.UNION else None
         self._given = given
         self.restored = self._own is not None or given is not None
+        # After a restore, a union list shows the elements of all tasks.
         self._elements = [self._decode(raw) for raw in (given if given is not None else self._own or ())]
         self._changed = False
         self._before: tuple[list[Any], int] | None = None
@@ -125,6 +128,7 @@ class OperatorList:
     def _touch(self) -> None:
         self._changed = True
         if self._before is None:
+            # No copy: `add` appends to this very list, and `update` puts another one in its place.
             self._before = (self._elements, len(self._elements))
 
     def mark(self) -> None:
@@ -142,6 +146,8 @@ class OperatorList:
             _rewrite(self._store, self._id, self._own, now, OWN)
             if self._given is not None:
                 start = _head.pack(GIVEN, self._id)
+                # The function has written its list, so what the restore gave it is over. From now on this task holds
+                # what it wrote.
                 places = [start + _count.pack(place) for place in range(len(self._given))]
                 self._store.write((), [start, *places])
             self._own = now
@@ -171,6 +177,7 @@ class BroadcastMap:
         self._copied = copier_of(spec.value)
         keys = KeyCodec.of_python(spec.map_key)
         self._normalized = keys.normalized
+        # Bytes of keys sort like the keys, also where Python has no order, as between None and a str.
         self._order = keys.encode
         self._store = store
         self._id = state_id
@@ -242,6 +249,7 @@ class BroadcastMap:
                 "process_broadcast_element, which every task calls with the same rows."
             )
         if self._before is None:
+            # A copy of the references, once for each row that changes the map.
             self._before = dict(self._entries)
         self._changed = True
         self._sorted = None

@@ -19,6 +19,7 @@ from tidegate.schema.schema import Schema
 
 Convert = Callable[[Any], Any]
 
+# A row of only these is stored as it is, after one look at each class.
 _PLAIN = frozenset({int, float, str, bool, bytes, type(None), Decimal, date})
 """Classes that are stored as they are."""
 
@@ -60,6 +61,7 @@ class ProcessorList:
         self._outward = _outward(state.schema)
 
     def exists(self) -> bool:
+        # Elements are tuples, never None.
         return next(self._accessor.get(), None) is not None
 
     def get(self) -> Iterator[Any]:
@@ -173,6 +175,7 @@ def stored_value(value: Any, type: DataType) -> Any:
         value = value.to_pydatetime()
     match type.kind:
         case "timestamp" if isinstance(value, datetime):
+            # A naive time means the local zone of the Python worker, as in Spark.
             return value.astimezone(UTC)
         case "binary":
             return bytes(value)

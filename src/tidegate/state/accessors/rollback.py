@@ -28,6 +28,7 @@ class GuardedValue(ValueAccessor):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._before: dict[Any, tuple[Any, int | None, int | None]] = {}
+        # The closures of the base class. `isolate` may wrap these guarded ones later.
         unguarded_value, unguarded_update = self.value, self.update
 
         def guarded_value() -> Any:
@@ -66,6 +67,7 @@ class GuardedValue(ValueAccessor):
             dirty = self._dirty.get(key)
             held = self._live.get(key)
             if dirty is not None and not isinstance(held, IMMUTABLE):
+                # Only if it is not written yet: otherwise the store has it.
                 held = _Bytes(self._encode(held))
             self._before[key] = (held, dirty, self._cleared.get(key))
 
@@ -80,6 +82,7 @@ class GuardedValue(ValueAccessor):
     def roll_back(self) -> None:
         for key, (held, dirty, cleared) in self._before.items():
             if dirty is None:
+                # It was only read before: the next row reads it from the store again.
                 self._live.pop(key, None)
                 self._dirty.pop(key, None)
             else:
@@ -137,6 +140,7 @@ class GuardedList(ListAccessor):
             if added is None:
                 self._added.pop(key, None)
             else:
+                # Rows only append, so cutting undoes.
                 del added[1][length:]
                 self._added[key] = added
             if stored is None:
@@ -185,6 +189,7 @@ class GuardedMap(MapAccessor):
             user_key = self._normalized(user_key)
         key, group = self._scope.key, self._scope.key_group
         before = self._entries_before.setdefault(key, {})
+        # After a clear, the whole map is noted already.
         if user_key in before or key in self._emptied:
             return
         raw_key = self._prefix(key, group) + self._encode_user_key(user_key)
@@ -219,6 +224,7 @@ class GuardedMap(MapAccessor):
                     self._encode(value)
 
     def roll_back(self) -> None:
+        # Whole maps first: entries that were noted before the clear are then put back into them.
         for key, (live, dirty, cleared) in self._emptied.items():
             self._live[key] = live
             self._dirty.pop(key, None)
@@ -236,6 +242,7 @@ class GuardedMap(MapAccessor):
                     continue
                 live.pop(user_key, None)
                 names.discard(user_key)
+                # The row scanned this map, so its changes are in the store, and must be undone there.
                 if key in self._through:
                     self._store.write([] if raw is None else [(raw_key, raw)], [raw_key] if raw is None else [])
         self.mark()

@@ -70,15 +70,18 @@ class TimerState:
         name = (time_ms, key, namespace)
         reached = self._reached[domain]
         if reached is not None and time_ms <= reached:
+            # Deleted and registered again within one pass: it fires.
             self._cancelled[domain].discard(name)
             if name not in self._fresh[domain]:
                 self._fresh[domain][name] = key_group
                 self._count += 1
+                # The count keeps the order of registration among timers of one time, and spares comparing keys.
                 heappush(self._queues[domain], (time_ms, self._count, name))
             return
         added = self._added[domain]
         if name not in added:
             added[name] = key_group
+            # Nearly always empty.
             if self._removed[domain]:
                 self._removed[domain].pop(name, None)
 
@@ -96,6 +99,7 @@ class TimerState:
         reached, now = self._reached[domain], self._now[domain]
         if reached is None or time_ms > reached:
             self._added[domain].pop(name, None)
+            # Also if it was added in this attempt: the store may have it from an earlier one.
             self._removed[domain][name] = key_group
             return
         self._fresh[domain].pop(name, None)
@@ -114,6 +118,7 @@ class TimerState:
         fresh, cancelled, queue = self._fresh[domain], self._cancelled[domain], self._queues[domain]
         now = self._now
         touched: list[int] = []
+        # A range of each key group, read a few entries ahead. Merged by time, because bytes begin with the time.
         stored = merge(*(self._scan(domain, group, until_ms, touched) for group in self._groups))
         head = next(stored, None)
         while head is not None or queue:
@@ -127,6 +132,7 @@ class TimerState:
             assert head is not None
             timer = self._decoded(*head)
             name = (timer.time_ms, timer.key, timer.namespace)
+            # Registered again while it waited in the store: one timer, which fires once.
             fresh.pop(name, None)
             if name not in cancelled:
                 now[domain] = name
@@ -135,6 +141,8 @@ class TimerState:
         self._reached[domain] = now[domain] = None
         cancelled.clear()
         for group in touched:
+            # One range for each group that had any, after the pass: deleting one by one would cost a write for each
+            # timer.
             start, end = self._range(domain, group, until_ms)
             self._store.delete_range(start, end)
 

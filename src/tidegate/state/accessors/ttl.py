@@ -21,6 +21,7 @@ from tidegate.state.port import StateStore
 _stamp = struct.Struct(">BBq")
 _MARK = 0xC1
 _SIZE = _stamp.size
+# Above the key groups, next to operator state (decision 0008).
 _CURSOR = 0x8002
 _GROUPS_AT_ONCE = 64
 """Maximum number of key groups visited by one sweep: an empty one costs a seek, too."""
@@ -103,9 +104,11 @@ class Expiry:
         return self._born(raw) is None
 
     def _born(self, raw: bytes) -> int | None:
+        # The cheapest test comes first: most values have no stamp.
         if raw[:1] != b"\xc1":
             return None
         _, code, born = _stamp.unpack_from(raw)
+        # A stamp of the other clock says nothing about this one.
         return int(born) if code == self._code else None
 
 
@@ -130,11 +133,13 @@ def sweep(store: StateStore, state_id: int, groups: tuple[int, int], expiry: Exp
     cursor_key = state_prefix(_CURSOR, state_id)
     start = store.get(cursor_key) or b""
     group = int.from_bytes(start[:2], "big") if start else first
+    # After a restore, the place may be of another task's key groups.
     if not first <= group <= last:
         start, group = b"", first
     puts: list[tuple[bytes, bytes]] = []
     dead: list[bytes] = []
     place = b""
+    # No more than one round: a small state is not searched twice in one epoch.
     for _ in range(min(_GROUPS_AT_ONCE, last - first + 1)):
         prefix = state_prefix(group, state_id)
         for key, raw in store.scan(max(start, prefix), prefix_end(prefix)):
@@ -145,6 +150,7 @@ def sweep(store: StateStore, state_id: int, groups: tuple[int, int], expiry: Exp
             if expiry.expired(raw):
                 dead.append(key)
             elif expiry.unborn(raw):
+                # Its time begins now: it was written before the state had a time to live.
                 puts.append((key, expiry.stamped(unstamped(raw))))
         if place:
             break

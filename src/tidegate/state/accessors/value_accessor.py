@@ -56,11 +56,13 @@ class ValueAccessor(KeyedAccessor):
         self._live = live
         self._dirty = dirty
         self._cleared = cleared
+        # Raw keys of what was read. Most of it is written again, and its key need not be encoded twice.
         self._prefixes: dict[Any, bytes] = {}
         fetch, clear = self._fetch, self.clear
 
         def value() -> Any:
             try:
+                # A hit is the usual case, and `try` costs nothing then.
                 return live[scope.key]
             except KeyError:
                 return fetch()
@@ -73,6 +75,7 @@ class ValueAccessor(KeyedAccessor):
             live[key] = value
             dirty[key] = scope.key_group
             if cleared:
+                # Nearly always, `cleared` is empty, and an empty dict is tested faster than it is searched.
                 cleared.pop(key, None)
 
         self._plain = self.value, self.update = value, update
@@ -161,6 +164,7 @@ class ValueAccessor(KeyedAccessor):
                 if expiry.to_be_renewed(raw):
                     self._dirty[key] = group
             else:
+                # The expired entry is removed with the next flush.
                 self._cleared[key] = group
                 if expiry.return_expired:
                     return self._read(raw)
@@ -197,6 +201,7 @@ class ValueAccessor(KeyedAccessor):
                 else:
                     missing.append((prefix, place))
         if missing:
+            # Sorted keys share blocks of the backend.
             missing.sort()
             for (_, place), raw in zip(missing, self._store.get_many([prefix for prefix, _ in missing])):
                 found[place] = self._admitted(keys[place], groups[place], raw)
@@ -207,6 +212,7 @@ class ValueAccessor(KeyedAccessor):
         if self._copied is not None:
             values = list(map(self._copied, values))
         live, dirty, cleared = self._live, self._dirty, self._cleared
+        # As a whole, without a step for each key. The few that are None are taken out again below.
         live.update(zip(keys, values))
         dirty.update(zip(keys, groups))
         if cleared:
@@ -253,6 +259,7 @@ class ValueAccessor(KeyedAccessor):
         known = self._prefixes.get
         self.written += len(self._dirty)
         dirty = iter(self._dirty.items())
+        # In portions: all encoded values at once would double the memory of the cache.
         while puts := [(known(k) or prefix(k, g), encode(live[k])) for k, g in islice(dirty, FLUSHED_AT_ONCE)]:
             self._store.write(puts)
         if self._cleared:

@@ -21,6 +21,7 @@ _ARROW: dict[Any, pa.DataType] = {
     bytes: pa.binary(),
     datetime.date: pa.date32(),
 }
+# Kinds of numpy's types that convert without a loss that nobody asked for.
 _KINDS = {int: "iu", float: "fiu", bool: "b"}
 
 
@@ -39,6 +40,7 @@ def as_array(values: list[Any], type: Any, default: Any) -> npt.NDArray[Any] | p
             "for key, rows in keys.each()."
         ) from None
     found = np.empty(len(values), object)
+    # Not `np.array`, which would make a matrix of equally long lists.
     found[:] = values
     return found
 

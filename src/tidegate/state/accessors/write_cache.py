@@ -45,6 +45,7 @@ class _Part:
 
     def size_bytes(self) -> int:
         count = self.entries()
+        # Between two samples, the size is the number of entries times what one took.
         if not self._sampled_at / _RESAMPLED <= count <= self._sampled_at * _RESAMPLED:
             seen, size = self._state.sampled_bytes(SAMPLE)
             self._sampled_at = count

@@ -78,7 +78,9 @@ def changes_between(directory: Path, base: VersionId, version: VersionId) -> tup
     """
     found: list[VersionChanges] = []
     at: VersionId | None = version
+    # Backwards from the newest: each file names the version before.
     while at != base:
+        # Past the base without meeting it: the versions are on different branches.
         if at is None or at.epoch < base.epoch:
             return None
         path = changes_path(directory, at)
@@ -103,6 +105,7 @@ def merge(directory: Path, changes: Sequence[VersionChanges]) -> VersionChanges:
         return last
     name = f"{last.name.removesuffix(CHANGES_END)}+{len(changes)}{CHANGES_END}"
     path = directory / "changes" / name
+    # An earlier try of this upload may have merged them already.
     if not _is_of_this_boot(path):
         private = begin_changes(directory)
         try:
@@ -139,6 +142,7 @@ def truncate(directory: Path, upto: VersionId) -> None:
     with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
         for entry in list(entries):
             match = _NAME.fullmatch(entry.name)
+            # By the last version of a file: a merged one goes when all of it is over.
             if match is not None and EpochId(Term(int(match[1])), int(match[2])) <= upto.epoch:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(entry.path)

@@ -56,6 +56,7 @@ class ChangeWriter:
         write_frame(self._out, front)
 
     def write(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes] = ()) -> None:
+        # One flat list: pairs would be a small array each.
         self._add((list(chain.from_iterable(puts)), deletes))
 
     def delete_range(self, start: bytes, end: bytes) -> None:
@@ -110,6 +111,7 @@ def apply(path: Path, store: StateStore) -> None:
 
 def _header(path: Path, source: Readable) -> ChangeHeader:
     if source.read(len(_MAGIC)) != _MAGIC:
+        # Also a file of zeros, which a reboot may leave.
         raise corrupt(path, "it does not begin as a file of changes")
     content = read_frame(path, source)
     try:

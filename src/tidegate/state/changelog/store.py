@@ -49,6 +49,7 @@ class ChangelogStore:
     def write(self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes] = ()) -> None:
         rows = iter(puts)
         while chunk := rows_of_a_frame(rows):
+            # The store first: an entry that it refuses must not be in the log.
             self._inner.write(chunk)
             self._log(chunk, ())
         gone = iter(deletes)
@@ -78,9 +79,11 @@ class ChangelogStore:
         if self._ended:
             return self._inner.seal(elements)  # It says why it cannot.
         try:
+            # Also an attempt without changes leaves a file. Without it, the chain would end here.
             writer = self._writer or self._open(empty=True)
             assert self._private is not None
             writer.finish()
+            # Before the version: a version that exists has its changes.
             os.rename(self._private.path / "log", changes_path(self._directory, self._target))
             self._private.discard()
         except Exception as error:

@@ -63,6 +63,7 @@ def note_start(root: Path) -> None:
     2. Write a new number to memory, with the old token if they were equal.
     3. Write the number to disk. A crash before leaves two numbers: the next start trusts nothing.
     """
+    # Without both, a token could outlive a reboot.
     if boot_id() == UNKNOWN_BOOT or not _is_memory(_MEMORY):
         return
     with suppress(OSError), _lock():
@@ -72,6 +73,7 @@ def note_start(root: Path) -> None:
         unchanged = record is not None and record.boot == boot_id() and _text(last_start) == record.last_start
         token = record.token if record is not None and unchanged else uuid.uuid4().hex
         number = uuid.uuid4().hex
+        # Memory first. A crash in between leaves two numbers, and the next start trusts nothing: the safe side.
         _replace(path, f"{boot_id()} {token} {number}")
         reach("disk.1-in-memory", root=root)
         _replace(last_start, number)
@@ -86,6 +88,7 @@ def _root_of(directory: Path) -> Path | None:
 
 def _record_path(root: Path) -> Path:
     found = os.stat(root / HOST_UUID)
+    # The change time cannot be set from outside, unlike the time of modification, which copies keep.
     return _folder() / f"disk-{found.st_dev}-{found.st_ino}-{found.st_ctime_ns}"
 
 
@@ -93,6 +96,7 @@ def _folder() -> Path:
     """The folder of this user in memory. Raises OSError if it cannot be made, or belongs to somebody else."""
     folder = _MEMORY / f"tidegate-{os.geteuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
+    # `/dev/shm` is open to everybody: another user may have made a folder of this name.
     if folder.stat().st_uid != os.geteuid():
         raise PermissionError(f"{folder} belongs to another user")
     return folder
@@ -134,5 +138,6 @@ def _is_memory(place: Path) -> bool:
     """Whether a directory is kept in memory, and on no disk."""
     with suppress(OSError):
         mounts = [line.split()[1:3] for line in _MOUNTS.read_text().splitlines()]
+        # The last mount of a place is the one that counts.
         return [kind for where, kind in mounts if where == str(place)][-1:] == ["tmpfs"]
     return False

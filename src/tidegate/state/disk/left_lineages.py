@@ -54,6 +54,7 @@ def note_use(directory: Path, *, checkpointed: bool) -> None:
     text = f"{'checkpointed' if checkpointed else 'alone'} {parent_process()}"
     with suppress(OSError):  # A full disk: nobody removes versions for lack of a note.
         if _text(note) == text:
+            # The time of the file says when. Writing it again would cost more in every epoch.
             os.utime(note)
         else:
             note.write_text(text)
@@ -75,6 +76,7 @@ def sweep_if_due(root: LocalRoot, older_than_s: float, own: Path) -> None:
     stamp = root.path / _SWEPT
     with suppress(OSError):
         if not 0 <= time.time() - _modified_s(stamp) < min(_LOOK_AGAIN_S, older_than_s):
+            # Before the work: other tasks that start now leave it to this one.
             stamp.touch()
             sweep(root, older_than_s, own)
 
@@ -90,8 +92,10 @@ def sweep(root: LocalRoot, older_than_s: float, own: Path | None = None) -> None
             if time.time() - mark.stat().st_mtime > older_than_s:
                 _remove(mark.parent)
     for lineage in root.path.glob("*/*"):
+        # What is being removed has no users.
         if not lineage.name.startswith(_TRASH):
             _sweep_tasks(lineage, older_than_s, in_use=lineage == own)
+    # Also what a killed process left.
     for trash in (*root.path.glob(f"*/{_TRASH}*"), *root.path.glob(f"*/*/{_TRASH}*")):
         shutil.rmtree(trash, ignore_errors=True)
 
@@ -137,4 +141,5 @@ def _remove(directory: Path) -> None:
     os.rename(directory, trash)
     shutil.rmtree(trash, ignore_errors=True)
     with suppress(OSError):
+        # The last one takes the folder above with it. This fails if another one is there, or has just come.
         directory.parent.rmdir()

@@ -51,7 +51,9 @@ class LocalRoot:
         """
         path = local_directory(option)
         try:
+            # State may be confidential, and whoever can write here can change it.
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # In /tmp, another user may have made the directory before, to read what is written to it.
             if path.stat().st_uid != os.geteuid():
                 raise StateError(
                     f"The local state directory {path} belongs to another user. Set {VARIABLE} to one of your own."

@@ -56,6 +56,7 @@ def decode(body: bytes, where: str) -> Manifest:
     try:
         data: dict[str, Any] = json.loads(body)
         found = data["format"]
+        # Byte by byte: a damaged number would still be a number.
         if found == Manifest.FORMAT and not _is_intact(body):
             raise ValueError("its checksum does not fit its content")
         if found in _READABLE:

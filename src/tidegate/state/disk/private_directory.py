@@ -27,6 +27,7 @@ class PrivateDirectory:
                 lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             except FileNotFoundError:
                 continue
+            # A `sweep` that holds the lock is about to remove the directory: wait, and look whether it is still there.
             fcntl.flock(lock, fcntl.LOCK_EX)
             if path.exists():
                 return PrivateDirectory(path, lock)
@@ -35,6 +36,7 @@ class PrivateDirectory:
     def release(self) -> None:
         """Release the lock and keep the directory."""
         if self._lock is not None:
+            # Closing releases the lock; so does the kernel, if the process dies.
             os.close(self._lock)
             self._lock = None
 

@@ -22,6 +22,7 @@ SECONDS_BETWEEN = 1.0
 """A task is looked at again after this time. A file takes some milliseconds, which short epochs would notice."""
 MOST_FILES = 32
 """New files that one estimate looks at. After a restore there may be thousands; these stand for the others."""
+# A process may serve many tasks over its life; an entry is a small dictionary.
 _REMEMBERED = 20_000
 _Name = TypeVar("_Name", bound=Hashable)
 
@@ -57,6 +58,7 @@ class StateSizes:
         # The checksum, because the first versions of two tasks may have files of one name.
         named = {file.name: (file, file.checksum or str(path.parent)) for file in manifest.files}
         unknown = sorted(name for name, key in named.items() if key not in self._files)
+        # Evenly spread over the names, so over old and new files.
         for name in unknown[:: max(1, -(-len(unknown) // MOST_FILES))]:
             self._files[named[name]] = backend.bytes_by_state(path / name)
         shares: Counter[int] = Counter()

@@ -57,6 +57,8 @@ def read_version(directory: Path, version: VersionId, backend: str) -> Manifest:
         )
     for file in manifest.files:
         try:
+            # Presence and size only: content is checked by whoever reads it. A file that an upload has condemned has
+            # another size.
             size = os.stat(path / file.name).st_size
         except FileNotFoundError as error:
             raise CorruptState(f"{path / file.name} is missing. {_RESTORE}") from error
@@ -112,8 +114,10 @@ class Building:
 
         Files that were just written are read once more for their checksums, from memory. Linked files have theirs."""
         complete = replace(manifest, files=tuple(map(self._checked, manifest.files)), token=token_of(self._final))
+        # Last, before the rename.
         manifest_file.write(self.path, complete)
         os.rename(self.path, self._final)
+        # After the rename: until then, `tidy` must see that the builder lives.
         self._private.release()
         return complete
 
@@ -138,6 +142,7 @@ def discard_version(directory: Path, version: VersionId) -> None:
     path = version_path(directory, version)
     trash = path.parent / f"{_TRASH}{path.name}-{uuid.uuid4().hex[:12]}"
     with contextlib.suppress(FileNotFoundError):
+        # One step: a reader finds the whole version, or none.
         os.rename(path, trash)
         shutil.rmtree(trash, ignore_errors=True)
 
@@ -173,6 +178,7 @@ def tidy(directory: Path, term: Term, keep: Iterable[VersionId], *, ended: bool 
     interrupted and repeated.
     """
     wanted = set(keep)
+    # The list was made before the epoch that runs now. What is newer may be the base of the next one.
     newest = None if ended else max((version.epoch for version in wanted), default=None)
     for version in list(versions_of(directory, term)):
         if version not in wanted and (newest is None or version.epoch <= newest):

@@ -45,12 +45,14 @@ def load(path: Path, manifest: Manifest, cached: HeapTable | None) -> HeapTable:
     tip = files[-1].origin
     if cached is not None and cached.tip == tip:
         return cached
+    # It may be some versions old: its worker did not serve every epoch.
     if cached is not None and cached.tip is not None:
         missing: list[VersionFile] = []
         for file in reversed(files):
             header = change_file.read_header(path / file.name)
             if file.origin == cached.tip:
                 break
+            # A full file was written since, so deltas cannot lead from the cached table to it.
             if header.full:
                 cached = None
                 break
@@ -85,6 +87,7 @@ def write_full(path: Path, table: HeapTable, changes: Changes, target: VersionId
 
 def write_delta(path: Path, source: Path, absorbed: Sequence[VersionFile], changes: Changes, target: VersionId) -> None:
     """Write to `path` the combined changes of the deltas `absorbed`, in `source`, and of `changes`."""
+    # The new file takes over what the merged ones cover, so workers with older tables can still catch up.
     held = [origin for file in absorbed for origin in change_file.read_header(source / file.name).origins]
     together = merged(source, absorbed) | changes if absorbed else changes
     change_file.write(path, Header(False, (*held[-ORIGINS_KEPT:], target)), together.items())

@@ -68,6 +68,7 @@ def read_into(path: Path, entries: dict[bytes, bytes] | Changes, *, keep_deletes
         _header(path, source)
         for flat, gone in read_rest(path, source):
             pairs = iter(flat)
+            # The same iterator twice: keys and values alternate.
             entries.update(zip(pairs, pairs))
             if keep_deletes:
                 entries.update(dict.fromkeys(gone))

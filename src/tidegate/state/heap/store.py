@@ -41,6 +41,7 @@ class HeapStore:
 
     def get(self, key: bytes) -> bytes | None:
         table = self._table or self._load()
+        # Not `get`: None in the overlay means deleted.
         if key in self._changes:
             return self._changes[key]
         return table.entries.get(key)
@@ -65,6 +66,7 @@ class HeapStore:
         at = 0
         for keys in table.key_chunks(start, end, reverse):
             if not changed:
+                # The usual case: the attempt has changed nothing in this range.
                 pairs = [(key, entries[key]) for key in keys]
             else:
                 upto = at
@@ -83,6 +85,7 @@ class HeapStore:
     def write(self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes] = ()) -> None:
         self._check_usable()
         changes, order = self._changes, self._changed_order
+        # As long as nothing was scanned, the overlay needs no order.
         if order is None:
             changes.update(puts)
             changes.update(dict.fromkeys(deletes))
@@ -142,6 +145,7 @@ class HeapStore:
         base = self._base
         files = () if base is None else base.files
         source = self._directory if base is None else version_path(self._directory, base.version)
+        # Without changes, a version is the files of its base.
         kept = len(files) if not changes else chain.kept_files(files, _size(changes))
         building.link(source, files[:kept])
         reach("seal.1-linked", version=self._target)
@@ -180,6 +184,8 @@ class HeapStore:
 
     def _load(self) -> HeapTable:
         self._check_usable()
+        # Taken out, so that no other attempt in this process uses it meanwhile. If loading fails, it is gone, and the
+        # next attempt reads files.
         cached = CACHE.take(self._directory)
         try:
             if self._base is None:
@@ -203,4 +209,5 @@ class HeapStore:
 
 
 def _size(changes: Changes) -> int:
+    # About what MessagePack adds to a pair.
     return 10 * len(changes) + sum(map(len, changes)) + sum(len(value) for value in changes.values() if value)

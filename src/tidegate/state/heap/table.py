@@ -76,6 +76,7 @@ class TableCache:
         with self._lock:
             self._tables[directory] = table
             self._tables.move_to_end(directory)
+            # The table that was put in last always stays: it is the most likely to be used next.
             while len(self._tables) > 1 and sum(each.size_bytes for each in self._tables.values()) > limit_bytes:
                 self._tables.popitem(last=False)
 

@@ -45,6 +45,7 @@ def of(codes: Iterable[int]) -> bytes:
     for code in codes:
         register = code >> _RANK_BITS
         best[register] = max(code, best.get(register, 0))
+    # From here on, codes of two bytes take as much as a byte for each register.
     if len(best) >= _REGISTERS // 2:
         return _dense(best.values())
     return _bytes(array("H", sorted(best.values())))
@@ -69,6 +70,8 @@ def estimate(held: bytes) -> int:
     if empty == _REGISTERS:
         return 0
     inverse = sum(2.0**-rank for rank in ranks if rank) + empty
+    # The constants of the HyperLogLog paper: bias for 2,048 registers, linear counting while registers are empty, and
+    # the correction for a hash of 32 bits.
     raw = 0.7213 / (1 + 1.079 / _REGISTERS) * _REGISTERS**2 / inverse
     if raw <= 2.5 * _REGISTERS and empty:
         return round(_REGISTERS * log(_REGISTERS / empty))
@@ -77,6 +80,8 @@ def estimate(held: bytes) -> int:
 
 def codes_sql(column: str) -> str:
     """Return the codes of the values of a group, as Spark SQL."""
+    # Spark has no function for the lowest one bit, but it can count bits: x & -x keeps the lowest one, and below it
+    # there are as many ones as its place.
     rest = f"(shiftrightunsigned(hash({column}), 11) | {_STOP})"
     rank = f"bit_count(({rest} & -{rest}) - 1) + 1"
     code = f"shiftleft(hash({column}) & {_REGISTERS - 1}, {_RANK_BITS}) + {rank}"

@@ -50,6 +50,7 @@ __all__ = [
 
 _head = struct.Struct(">HH")
 _group = struct.Struct(">H")
+# The ordinal of a term, not its random bits: segments need order, not identity (decision 0028).
 _segment = struct.Struct(">IQI")
 _window = struct.Struct(">BQQ")
 _SIGN = 1 << 63
@@ -153,6 +154,7 @@ def split_entry_key(data: bytes, codec: KeyCodec) -> StateKey:
 
 def prefix_end(prefix: bytes) -> bytes:
     """Return the first byte string after all that start with `prefix`: the end of its range in a scan."""
+    # 0xff has no successor, so the byte before it counts up.
     kept = prefix.rstrip(b"\xff")
     if not kept:
         raise ValueError(f"No byte string comes after all that begin with {prefix!r}; scan to the end instead.")

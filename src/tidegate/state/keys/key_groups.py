@@ -45,6 +45,7 @@ def range_of_slot(slot: int, parallelism: int, max_parallelism: int) -> tuple[Ke
     check_parallelism(parallelism, max_parallelism)
     if not 0 <= slot < parallelism:
         raise ValueError(f"There is no slot {slot} at parallelism {parallelism}; slots are 0 to {parallelism - 1}.")
+    # Rounded up: the first key group whose slot is this one.
     first = -(-slot * max_parallelism // parallelism)
     last = ((slot + 1) * max_parallelism - 1) // parallelism
     return KeyGroup(first), KeyGroup(last)
@@ -84,6 +85,7 @@ def salts(partitions: int) -> tuple[int, ...]:
     if partitions < 1:
         raise ValueError(f"The number of partitions is {partitions}; it must be at least 1.")
     found: npt.NDArray[np.int32] = np.full(partitions, -1, dtype=np.int32)
+    # Nearly always enough: with sixteen candidates for each partition, few are missed.
     start, block = 0, 16 * partitions + 64
     while (found < 0).any():
         candidates = np.arange(start, start + block, dtype=np.int32)
@@ -110,4 +112,5 @@ def slot_sql(columns: Sequence[str], parallelism: int, max_parallelism: int, str
 
 
 def _quoted(name: str) -> str:
+    # Doubled backticks are how Spark SQL quotes one.
     return "`" + name.replace("`", "``") + "`"

@@ -15,6 +15,7 @@ from tidegate.schema.output_columns import from_python
 from tidegate.schema.schema import Field
 from tidegate.state.keys.key_scope import KeyScope
 
+# Codes of several columns are combined into one number of 64 bits.
 _MOST_CODES = 1 << 62
 _SEVERAL_FORMS = ("float", "double")
 """Types with several values that are one key: the two zeros, and all kinds of NaN."""
@@ -55,10 +56,12 @@ class KeyIndex:
         cls, fields: Sequence[Field], columns: Sequence[pa.Array], groups: npt.NDArray[Any], scope: KeyScope
     ) -> KeyIndex:
         """Find the distinct keys of rows, given their key columns and key groups."""
+        # On Arrow's values: Python objects are made of distinct keys only.
         index, first = _distinct(columns)
         chosen = [column.take(pa.array(first)) for column in columns]
         types = [field.type for field in fields]
         keys = normalized_keys([to_python(column, type) for column, type in zip(chosen, types)], types)
+        # Arrow tells the two zeros apart. Keys that become equal when they are normalized are joined.
         if any(type.kind in _SEVERAL_FORMS for type in types):
             places: dict[Any, int] = {}
             joined = np.array([places.setdefault(key, len(places)) for key in keys], np.int64)
@@ -140,6 +143,7 @@ class KeyIndex:
                 yield key, self._rows[order[first:end]]
                 first = end
         finally:
+            # Also if the caller stops early: states must belong to the key from before.
             scope.key, scope.key_group = before
 
 
@@ -150,6 +154,7 @@ def _distinct(columns: Sequence[pa.Array]) -> tuple[npt.NDArray[np.int64], npt.N
     codes, count = _codes(columns[0])
     for column in columns[1:]:
         more, distinct = _codes(column)
+        # Before the product overflows, the codes so far are numbered without gaps.
         if count * distinct > _MOST_CODES:
             codes = np.unique(codes, return_inverse=True)[1].astype(np.int64, copy=False)
             count = int(codes.max(initial=-1)) + 1
@@ -161,6 +166,7 @@ def _distinct(columns: Sequence[pa.Array]) -> tuple[npt.NDArray[np.int64], npt.N
         rank[order] = np.arange(len(order))
         return rank[codes], first[order]
     first = np.empty(count, np.int64)
+    # Backwards, so that the first row of each code is written last and stays.
     first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
     return codes, first
 

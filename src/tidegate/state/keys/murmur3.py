@@ -29,6 +29,7 @@ from tidegate.schema.schema import DataType
 
 SEED = 42
 _MASK = 0xFFFFFFFF
+# Constants of Murmur3; those in `_mix` and `_fmix` as well.
 _C1, _C2 = 0xCC9E2D51, 0x1B873593
 _LONG_DIGITS = 18
 _FEW = 16
@@ -100,6 +101,7 @@ def _hash_one(value: Any, type: DataType, state: int) -> int:
             digits = unscaled(value, type.scale)
             if type.precision <= _LONG_DIGITS:
                 return _hash_long(digits, state)
+            # As many bytes as Java's `BigInteger.toByteArray` gives, with room for one sign bit.
             size_bytes = (digits if digits >= 0 else ~digits).bit_length() // 8 + 1
             return _hash_bytes(digits.to_bytes(size_bytes, "big", signed=True), state)
     raise _no_key(type)
@@ -140,6 +142,7 @@ def _hash_column(column: pa.Array, type: DataType, state: Words) -> Words:
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     large = type.kind in ("string", "binary") and column.type in (pa.large_string(), pa.large_binary())
+    # The hash is that of the declared type, whatever form the column comes in.
     if not large and column.type != type.to_arrow():
         column = column.cast(type.to_arrow())
     match type.kind:
@@ -156,6 +159,7 @@ def _hash_column(column: pa.Array, type: DataType, state: Words) -> Words:
         case "double":
             hashed = _mix_longs(_one_bit_pattern(plain_values(column, np.float64)).view(np.int64), state)
         case "string" | "binary":
+            # Straight from Arrow's buffers: no Python object for any string.
             _, offsets_buffer, data = column.buffers()
             offsets = np.frombuffer(offsets_buffer, np.int64 if large else np.int32) if offsets_buffer else np.zeros(1)
             bounds = offsets[column.offset : column.offset + len(column) + 1].astype(np.int64)
@@ -166,6 +170,7 @@ def _hash_column(column: pa.Array, type: DataType, state: Words) -> Words:
             hashed = _mix_decimals(column, type.precision, state)
         case _:
             raise _no_key(type)
+    # Under a null there may be anything; the hash so far stays.
     if column.null_count:
         hashed = np.where(null_mask(column), state, hashed)
     return hashed
@@ -204,6 +209,7 @@ def _mix_longs(values: npt.NDArray[np.int64], state: Words) -> Words:
 
 def _mix_decimals(column: pa.Array, precision: int, state: Words) -> Words:
     count = len(column)
+    # Arrow stores 128 bits, little endian.
     raw = plain_values(column, np.dtype((np.uint8, 16)))
     if precision <= _LONG_DIGITS:
         return _mix_longs(np.ascontiguousarray(raw.view(np.int64)[:, 0]), state)
@@ -228,9 +234,11 @@ def _mix_bytes(
     starts, sorted_lengths, word_counts = starts[order], lengths[order], word_counts[order]
     mixed = state[order]
     if data.size >= 4:
+        # A view of the same bytes, with a word at every byte: strings do not begin at multiples of four.
         at_any_byte = np.ndarray((data.size - 3,), "<u4", data, 0, (1,))
         most = int(word_counts[0]) if word_counts.size else 0
         still = np.searchsorted(-word_counts, -np.arange(1, most + 1), side="right").tolist()
+        # Few very long strings would make numpy run for a handful of rows at a time.
         done = next((number for number, count in enumerate(still) if count < _FEW), most)
         for number in range(done):
             count = still[number]
@@ -254,6 +262,7 @@ def _mix_tail(
 ) -> Words:
     signed = data.view(np.int8)
     for number in range(3):
+        # One to three bytes are left of each string; strings that have this one go on.
         has = np.flatnonzero(lengths % 4 > number)
         if has.size:
             bytes_ = signed[starts[has] + lengths[has] // 4 * 4 + number].astype(np.int32).view(np.uint32)

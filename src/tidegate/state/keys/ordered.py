@@ -61,6 +61,7 @@ _double, _bits = struct.Struct("<d"), struct.Struct("<q")
 _float = struct.Struct("<f")
 _NAN_BYTES = b"\x02\xff\xf8" + bytes(6)
 _FIRST_US, _LAST_US = datetime_us(datetime.min), datetime_us(datetime.max)
+# What a fast path may raise for a value of another type.
 _WRONG = (TypeError, ValueError, AttributeError, ArithmeticError, struct.error)
 
 
@@ -112,6 +113,7 @@ def encode_long(value: int) -> bytes:
 def encode_double(value: float) -> bytes:
     if value != value:
         return _NAN_BYTES
+    # -0.0 + 0.0 is 0.0: one zero.
     bits: int = _bits.unpack(_double.pack(value + 0.0))[0]
     return _tagged_long.pack(TAG, bits + _SIGN if bits >= 0 else _ALL ^ (bits & _ALL))
 
@@ -259,6 +261,7 @@ def decode_double(data: bytes, at: int = 0) -> tuple[float | None, int]:
 def decode_binary(data: bytes, at: int = 0) -> tuple[bytes | None, int]:
     if data[at : at + 1] != PRESENT:
         return null_or_damaged(data, at)
+    # A zero within the text is followed by ff, so the first pair of zeros is the end.
     end = data.find(b"\x00\x00", at + 1)
     if end < 0:
         raise damaged(data, at)

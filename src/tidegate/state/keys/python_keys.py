@@ -65,6 +65,7 @@ _WRONG = (TypeError, ValueError, AttributeError, ArithmeticError, struct.error)
 
 def python_form(tp: Any) -> Form:
     """Return the form of a Python type. Raises UnsupportedType for types whose values have no order."""
+    # A NewType is stored as what it is based on.
     while hasattr(tp, "__supertype__"):
         tp = tp.__supertype__
     origin = typing.get_origin(tp)
@@ -72,6 +73,7 @@ def python_form(tp: Any) -> Form:
         return python_form(typing.get_args(tp)[0])
     if origin is typing.Union or origin is types.UnionType:
         members = [member for member in typing.get_args(tp) if member is not type(None)]
+        # A union of several types has no order.
         if len(members) == 1:
             return _optional(python_form(members[0]))
     elif origin is tuple:
@@ -145,6 +147,7 @@ def _encode_int(value: int) -> bytes:
     size = (number.bit_length() + 7) // 8
     if number > 0:
         return ABOVE + _length.pack(size) + number.to_bytes(size, "big")
+    # More digits mean a smaller number: flipped, so that it sorts before.
     flipped_size = _length.pack(0xFFFFFFFF - size)
     return BELOW + flipped_size + ((1 << 8 * size) - 1 + number).to_bytes(size, "big")
 
@@ -269,6 +272,8 @@ def _decode_decimal(data: bytes, at: int = 0) -> tuple[Decimal | None, int]:
     if tag == PRESENT and kind in _INFINITE:
         return _INFINITE[kind], at + 2
     negative = kind == b"\x02"
+    # The digits end with 00, which is ff where all bits are flipped. The first eight bytes are the exponent and may
+    # have any value.
     end = data.find(b"\xff" if negative else b"\x00", at + 10)
     if tag != PRESENT or kind not in (b"\x02", b"\x04") or end < 0:
         raise damaged(data, at)

@@ -62,6 +62,7 @@ class MemoryBudget:
     @property
     def write_buffer_bytes(self) -> int:
         """The limit of all memtables of the slot together."""
+        # Flink's formulas (`RocksDBMemoryControllerUtils`): the write buffer manager may exceed its limit by half.
         return int(2 * self.write_buffer_ratio * self.rocksdb_bytes / 3)
 
     @property

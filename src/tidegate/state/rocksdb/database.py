@@ -61,6 +61,7 @@ def open_database(
     settings = _settings(options)
     settings.create_if_missing(create)
     settings.set_disable_auto_compactions(not compacts)
+    # No limit: all tables go to the one path.
     settings.set_db_paths([DBPath(str(home.tables), 1 << 62)])
     if counting or needs_statistics(options.metrics):
         settings.enable_statistics()
@@ -71,18 +72,21 @@ def _settings(options: RocksDBOptions) -> Options:
     table, memory, budget = BlockBasedOptions(), shared_memory(options), options.budget
     table.set_block_cache(memory.cache)
     table.set_block_size(options.block_blocksize)
+    # The one that `table_file` reads.
     table.set_format_version(6)
     # Index and filter blocks live in the bounded cache, so that memory does not grow with the number of files. They
     # stay there from version to version, so that an open need not read them.
     table.set_cache_index_and_filter_blocks(True)
     table.set_pin_l0_filter_and_index_blocks_in_cache(True)
     if options.use_bloom_filter:
+        # Ten bits a key, as in Flink: about one false positive in a hundred.
         table.set_bloom_filter(10, False)
     if options.memory_partitioned_index_filters:
         # Only the part of an index or filter that a read needs has to be in the cache. Filters are partitioned with the index.
         table.set_index_type(BlockBasedIndexType.two_level_index_search())
         table.set_partition_filters(options.use_bloom_filter)
         table.set_pin_top_level_index_and_filter(True)
+    # Bytes as they are: otherwise rocksdict adds a type to each of them.
     settings = Options(raw_mode=True)
     settings.set_block_based_table_factory(table)
     settings.set_compression_type(_COMPRESSION[options.compression]())
@@ -97,6 +101,7 @@ def _settings(options: RocksDBOptions) -> Options:
     settings.set_stats_persist_period_sec(0)
     settings.set_keep_log_file_num(1)
     settings.set_manifest_preallocation_size(64 << 10)
+    # Levels are sized from the last one up, so that deleted entries take no more than a tenth of it.
     settings.set_level_compaction_dynamic_level_bytes(True)
     settings.set_max_bytes_for_level_base(options.max_size_level_base)
     settings.set_target_file_size_base(options.target_file_size_base)
@@ -115,6 +120,7 @@ def ingest_sorted(
     """Write entries to table files in `folder` and ingest them, as long as they come in byte order. Return the rest."""
     rows, last = iter(entries), None
     moved = IngestExternalFileOptions()
+    # Linked, not copied: the file is in the same directory.
     moved.set_move_files(True)
     chunk = list(islice(rows, _LOAD_ROWS))
     while chunk and _in_order(last, chunk):
@@ -150,6 +156,7 @@ def flush_and_wait(database: Rdict, *, compacts: bool = True) -> list[str]:
     if not compacts:
         database.flush()
         return _live(database)
+    # Here the attempt waits for compaction, so that reads of the next one do not search ever more files.
     while _level0(database) >= LEVEL0_BOUND and _compacts(database):
         time.sleep(0.001)
     # Only if needed: it costs three disk syncs.

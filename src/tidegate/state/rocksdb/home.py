@@ -16,6 +16,7 @@ from tidegate.state.disk.private_directory import PrivateDirectory, sweep
 
 _MEMORY = Path("/dev/shm")
 _PREFIX = "db-"
+# The manifest of a large database has some megabytes, and several tasks of a host have one each.
 _ENOUGH_BYTES = 32 << 20
 
 
@@ -31,6 +32,7 @@ class Home:
         """Move files of a closed database to its tables."""
         if self._private is not None:
             for name in names:
+                # Copied: memory and disk are two file systems.
                 shutil.copyfile(self.path / name, self.tables / name)
 
     def discard(self) -> None:
@@ -46,6 +48,7 @@ def _in_memory() -> PrivateDirectory | None:
             return None
         parent = _MEMORY / f"tidegate-{os.geteuid()}"
         parent.mkdir(mode=0o700, exist_ok=True)
+        # `/dev/shm` is open to everybody.
         if parent.stat().st_uid != os.geteuid():
             return None
         sweep(parent, _PREFIX)

@@ -57,6 +57,7 @@ TICKERS = {
 }
 """Flink's name → RocksDB's. They count from the opening of a database, so those of an attempt are those of its epoch."""
 NAMES = frozenset((*PROPERTIES, *TICKERS, FILES_AT_LEVEL))
+# rocksdict has statistics as a text only.
 _COUNT = re.compile(r"^(\S+) COUNT : (\d+)$", re.MULTILINE)
 
 

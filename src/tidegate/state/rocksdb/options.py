@@ -76,6 +76,7 @@ class RocksDBOptions:
     def __post_init__(self) -> None:
         for each in _keyed_fields():
             value = getattr(self, each.name)
+            # A bool is an int in Python.
             if isinstance(value, int) and not isinstance(value, bool) and value <= 0:
                 raise ValueError(f"{each.metadata['key']} is {value}; it must be a size above 0.")
         if self.compression not in COMPRESSIONS:

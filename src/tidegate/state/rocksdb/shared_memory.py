@@ -24,6 +24,7 @@ class SharedMemory:
     """Limits all memtables together, and counts them as used in the cache. None without a budget."""
 
 
+# By size as well: jobs of one executor may have different budgets.
 _shared: dict[tuple[int, int, int], SharedMemory] = {}
 
 

@@ -196,14 +196,17 @@ class RocksDBStore:
         tables = flush_and_wait(self._database, compacts=not self._cuts)
         reach("seal.1-flushed", version=self._target)
         self._close()
+        # CURRENT names the list of tables. Options, identity and logs are not needed to open a database.
         small = ["CURRENT", (self._home.path / "CURRENT").read_text().strip()]
         self._home.move_to_tables(small)
         self._home.discard()
+        # What is left over: tables that a compaction has replaced, and files of ingestions.
         live = {*tables, *small}
         for entry in list(path.iterdir()):
             if entry.name not in live:
                 entry.unlink()
         reach("seal.2-closed", version=self._target)
+        # A table of the base keeps its origin, by which the next checkpoint knows that it is stored.
         linked = {file.name: file for file in _tables(self._base)}
         files = tuple(
             linked.get(name) or VersionFile(name, (path / name).stat().st_size, self._target) for name in sorted(live)
@@ -262,6 +265,7 @@ class RocksDBStore:
     def abandon(self) -> None:
         if self._ended is None:
             self._ended = "abandoned"
+        # What is abandoned may be broken in any way.
         with suppress(Exception):
             self._close()
         self._discard()
@@ -299,6 +303,7 @@ class RocksDBStore:
         return self._database
 
     def _close(self) -> None:
+        # A cursor keeps its database open, and with it the lock on the directory.
         for holder in self._scans.values():
             holder.clear()
         self._scans.clear()
@@ -326,6 +331,7 @@ class RocksDBStore:
         if isinstance(failure, CorruptState):
             self._damage = failure
         if self._ended is None:
+            # Before `abandon`, which would call it abandoned.
             self._ended = f"unusable since it failed while {doing}"
             self.abandon()
         return failure

@@ -33,6 +33,7 @@ SAMPLE = 16
 
 _FOOTER = struct.Struct("<B4s4s4sI24xIQ")
 _EXTENDED, _FORMAT_VERSION, _MAGIC = b"\x3e\x00\x7a\x00", 6, 0x88E241B785F4CFF7
+# Compression (1) and checksum (4), after each block.
 _TRAILER_BYTES = 5
 _PARTITIONED = b"\x02\x00\x00\x00"
 _CODECS = {1: "snappy", 4: "lz4_raw", 5: "lz4_raw", 7: "zstd"}
@@ -70,6 +71,7 @@ def bytes_by_state(path: Path) -> dict[int, int]:
             for index in _indexes(table, size):
                 index.divide(shares, mixed)
             _add_mixed(table, mixed, shares)
+        # Sizes are differences of places.
         if min(shares.values(), default=0) < 0:
             raise ValueError("its blocks are not in order")
     except (IndexError, KeyError, ValueError, struct.error, OverflowError, MemoryError, pa.ArrowException) as error:
@@ -140,11 +142,13 @@ def _indexes(table: BinaryIO, size: int) -> Iterator[_Index]:
     _, extended, _, _, metaindex_size, version, magic = _FOOTER.unpack(table.read())
     if (magic, extended, version) != (_MAGIC, _EXTENDED, _FORMAT_VERSION):
         raise ValueError(f"its format version is {version}")
+    # The footer of format version 6 has only its size: it ends where the footer begins.
     metaindex = _Place(size - _FOOTER.size - _TRAILER_BYTES - metaindex_size, metaindex_size)
     places = {name: _place(value) for name, value in _entries(_read(table, metaindex))}
     properties = dict(_entries(_read(table, places[b"rocksdb.properties"])))
     if properties[b"rocksdb.index.value.is.delta.encoded"] != b"\x01":
         raise ValueError("its index has another form")
+    # Otherwise each key has the sequence number and the type at its end, 8 bytes.
     suffix = 0 if properties[b"rocksdb.index.key.is.user.key"] == b"\x01" else 8
     index = _Index(_read(table, places[b"rocksdb.index"]), suffix)
     if properties[b"rocksdb.block.based.table.index.type"] != _PARTITIONED:
@@ -170,6 +174,7 @@ def _add_mixed(table: BinaryIO, mixed: list[_Place], shares: Counter[int]) -> No
 
 def _read(table: BinaryIO, place: _Place) -> bytes:
     table.seek(place.offset)
+    # With the byte that says how the block is compressed.
     data = table.read(place.size + 1)
     block, compression = data[:-1], data[-1]
     if compression == 0:
@@ -189,6 +194,7 @@ def _divide_block(block: bytes, seen: Counter[int]) -> None:
         shared, at = _varint(block, at)
         further, at = _varint(block, at)
         length, at = _varint(block, at)
+        # Key group or state differ from the entry before: a run ends here.
         if shared < _HEAD_BYTES:
             if run:
                 seen[state_of(head)] += run

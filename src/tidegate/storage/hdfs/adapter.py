@@ -19,6 +19,7 @@ from tidegate.storage.hdfs.refusals import accept, accept_json, is_denied, is_mi
 from tidegate.storage.port import Lost, Nonce, StoredObject, Won, check_nonce, check_path, check_prefix
 from tidegate.storage.retry import Patience
 
+# WebHDFS deletes one file per request.
 _DELETERS = 8
 
 
@@ -60,6 +61,8 @@ class HdfsStorage:
 
             def replace() -> None:
                 private.write(data)
+                # Gone: an earlier try was applied, or a sweep took the file. Either way the body is written again,
+                # which a `put` allows.
                 if private.rename(replace=True) is not Renamed.DONE:
                     raise StorageUnavailable(
                         self.url, path, f"The private file of {path!r} in {self.url} is gone: it was renamed or swept."
@@ -92,6 +95,7 @@ class HdfsStorage:
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
         check_path(self.url, path)
+        # There is nothing to fetch, but the object must exist.
         if length == 0:
             self.size(path)
             return b""
@@ -99,6 +103,8 @@ class HdfsStorage:
 
         def read() -> bytes:
             reply = self._client.fetch(self._address.file(path), avoid, offset=str(start), length=str(length))
+            # HDFS answers so if the offset is beyond the end. A range that begins within the file is cut off without an
+            # error.
             if reply.refusal == "IOException" and "out of the range" in reply.message:
                 raise self._too_short(path)
             return accept(self._address, path, reply).body
@@ -114,6 +120,7 @@ class HdfsStorage:
         def ask() -> int | None:
             reply = self._client.ask("GET", self._address.file(path), "GETFILESTATUS")
             status = accept_json(self._address, path, reply, "FileStatus")
+            # A folder is no object.
             return int(status["length"]) if status["type"] == "FILE" else None
 
         found = self._patience.persist(ask)
@@ -137,6 +144,8 @@ class HdfsStorage:
         """Remove the files, then folders that became empty. A writer that loses its folder this way recreates it."""
         waiting = [check_path(self.url, path) for path in paths]
         self._remove(waiting)
+
+        # The deepest first, so that a folder that becomes empty with its last subfolder goes in the same call.
         for folder in sorted({path.rpartition("/")[0] for path in waiting}, key=len, reverse=True):
             while folder and self._remove_folder(folder):
                 folder = folder.rpartition("/")[0]
@@ -175,10 +184,12 @@ class HdfsStorage:
         """
         folder = self._address.file(path.rpartition("/")[0])
         reply = self._client.ask("PUT", folder, "SETTIMES", modificationtime=str(time.time_ns() // 1_000_000))
+        # A folder that is missing was emptied after the object had been read.
         if not (is_missing(reply) or is_denied(reply) or reply.refusal == "SafeModeException"):
             accept(self._address, path, reply)
 
     def _remove(self, paths: builtins.list[str]) -> None:
+        # Threads are not worth starting for a few requests.
         if len(paths) < _DELETERS:
             for path in paths:
                 self._remove_file(path)

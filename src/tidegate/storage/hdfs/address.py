@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 
 from tidegate.storage.errors import StorageMisconfigured, StorageUnavailable
 
+# Defaults of Hadoop 3 for the web address of a NameNode.
 _PORTS = {"http": 9870, "https": 9871}
 _OPTIONS = {"web_address", "user", "delegation_token", "delegation_token_file", "timeout_ms", "connect_timeout_ms"}
 _VARIABLE = re.compile(r"\$\{([^}]+)\}")
@@ -119,6 +120,7 @@ def _name_nodes(url: str, web_address: str | None) -> tuple[str, ...]:
     protocol = "https" if scheme == "swebhdfs" else "http"
     if web_address:
         return tuple(_checked(url, protocol, each.strip()) for each in web_address.split(",") if each.strip())
+    # Only if the user gives no web address: an explicit one needs no Hadoop configuration on this machine.
     site = _site()
     if not authority:
         authority = urlsplit(site.get("fs.defaultFS", "")).netloc
@@ -134,9 +136,11 @@ def _name_nodes(url: str, web_address: str | None) -> tuple[str, ...]:
     if ids := site.get(f"dfs.ha.namenodes.{authority}"):
         return tuple(_of_service(url, protocol, site, f"{authority}.{each.strip()}") for each in ids.split(","))
     host = urlsplit(f"//{authority}").hostname or ""
+    # The port in webhdfs:// is that of HTTP already. In hdfs:// it is that of RPC, which WebHDFS does not use.
     if scheme != "hdfs":
         return (_checked(url, protocol, authority),)
     own = site.get(f"dfs.namenode.{protocol}-address", "")
+    # The setting has no name of a service, so it is that of the default file system.
     if own and urlsplit(site.get("fs.defaultFS", "")).netloc == authority:
         bound, _, port = own.rpartition(":")
         return (_checked(url, protocol, own if bound not in ("", "0.0.0.0") else f"{host}:{port}"),)

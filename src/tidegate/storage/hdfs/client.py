@@ -78,6 +78,8 @@ class WebHdfsClient:
                 reply = self._exchange(server, connection, method, target, b"")
             except (OSError, http.client.HTTPException) as error:
                 self._pass_over(server)
+                # Not the next NameNode: this one may have acted on the request, and only the caller knows whether it
+                # may be repeated.
                 raise self._unavailable(path, f"the NameNode {server} did not respond ({_said(error)})") from error
             if reply.refusal not in _NOT_ACTIVE:
                 return reply
@@ -93,6 +95,7 @@ class WebHdfsClient:
         """
         if avoid:
             reply = self.ask(method, path, op, excludedatanodes=",".join(sorted(avoid)), **params)
+            # With all DataNodes excluded, a NameNode raises an IOException.
             if reply.refusal != "IOException":
                 return reply
             avoid.clear()
@@ -113,6 +116,7 @@ class WebHdfsClient:
             connection = self._connections.take(server)
             return self._exchange(server, connection, method, f"{place.path}?{place.query}", data)
         except (OSError, http.client.HTTPException) as error:
+            # A redirect has the name of a DataNode, and `excludedatanodes` takes its address.
             avoid.add(_ip_address(place.hostname or ""))
             raise self._unavailable(
                 path,
@@ -130,6 +134,7 @@ class WebHdfsClient:
     ) -> Reply:
         """Send one request and read all of its response. The connection is kept only after success."""
         try:
+            # The DataNode compares the body with this length before it answers 201.
             headers = {"Content-Type": "application/octet-stream", "Content-Length": str(len(data))}
             connection.request(method, target, data or None, headers if method == "PUT" else {})
             response = connection.getresponse()
@@ -137,7 +142,9 @@ class WebHdfsClient:
         except BaseException:
             connection.close()
             raise
+        # The response was read to its end: the next request finds nothing of it.
         self._connections.give_back(server, connection)
+        # A `Location` of another status is no redirect: 201 has that of the file.
         return Reply(reply.status, reply.body, reply.location if reply.status == 307 else None)
 
     def _pass_over(self, server: str) -> None:

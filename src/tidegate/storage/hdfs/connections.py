@@ -49,6 +49,7 @@ class Connections:
 
     def _kept(self, server: str) -> tuple[float, http.client.HTTPConnection] | None:
         with self._lock:
+            # Parent and child would write to one socket.
             if self._process != os.getpid():
                 self._idle = {}
                 self._process = os.getpid()

@@ -49,6 +49,8 @@ class PrivateFile:
         folder, slash, _ = self._path.rpartition("/")
         name = f"{folder}{slash}{TEMPORARY}{uuid.uuid4().hex}"
         file = address.file(name)
+        # `sync_block`: the DataNode syncs each block to disk when it closes it. Without it, the body would be in page
+        # caches when it gets its name.
         flags = {"overwrite": "false", "createflag": "create,sync_block"}
         found = self._client.locate("PUT", file, "CREATE", self._avoid, **flags)
         if found.location is None:
@@ -62,6 +64,7 @@ class PrivateFile:
                 writing=True,
             )
         except StorageError:
+            # Best effort: a DataNode that stopped responding may still hold the lease. `sweep` finds the file.
             self._delete(name)
             raise
         self._name = name
@@ -73,6 +76,7 @@ class PrivateFile:
         address = self._client.address
         target = {"destination": address.file(self._path), "renameoptions": "OVERWRITE" if replace else "NONE"}
         reply = self._client.ask("PUT", address.file(self._name), "RENAME", **target)
+        # With `NONE` only; `OVERWRITE` replaces a file.
         if reply.refusal == "FileAlreadyExistsException":
             return Renamed.TAKEN
         if is_missing(reply):
