@@ -20,4 +20,5 @@ def of_path(path: str) -> DatasetName:
 
 
 def of_topic(bootstrap_servers: str, topic: str) -> DatasetName:
+    # As in the names of OpenLineage: one broker stands for the cluster.
     return f"kafka://{bootstrap_servers.split(',')[0].strip()}", topic

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Collection
 
+# EAI_NODATA: the name exists and has no address. Not every system has the code.
 _NO_SUCH_NAME = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)}
 
 

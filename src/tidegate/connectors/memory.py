@@ -51,6 +51,7 @@ class _RowCommitter:
     def __init__(self, schema: Schema, deliver: Callable[[list[Any], EpochId], None]) -> None:
         self._schema = schema
         self._deliver = deliver
+        # In memory, so it holds within one run only: the list or function has nowhere to keep a marker.
         self._seen: dict[tuple[Lineage, Slot], EpochId] = {}
 
     def commit(self, requests: Sequence[Committable]) -> None:

@@ -112,5 +112,6 @@ def outcome_of(error: Exception) -> CommitOutcome:
 
 def outcomes(requests: Sequence[object], committed: Sequence[object]) -> list[CommitOutcome]:
     """Return the outcomes for a committer that has committed some of its requests: the others were already committed."""
+    # By identity: requests may be equal.
     now = {id(request) for request in committed}
     return [CommitOutcome.COMMITTED if id(request) in now else CommitOutcome.ALREADY_COMMITTED for request in requests]

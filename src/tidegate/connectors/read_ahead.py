@@ -21,10 +21,12 @@ def read_ahead(read: Callable[[str], bytes], tokens: Iterable[str]) -> Iterator[
         try:
             for token in waiting:
                 coming.append(pool.submit(read, token))
+                # No more than that is in memory, however slowly the caller takes it.
                 if len(coming) == AHEAD:
                     yield coming.popleft().result()
             while coming:
                 yield coming.popleft().result()
         finally:
             for each in coming:
+                # The caller has stopped early, or failed: what has not begun is not read.
                 each.cancel()

@@ -79,6 +79,7 @@ def read_batches(request: Committable, context: CommitterContext) -> Iterator[pa
     staged = decoded(request, _decode)
     if not staged.tokens:
         raise untrusted(request, "names no rows")
+    # Before the first read: a token from a forged snapshot could name any object.
     context.check_staged(request, staged.tokens)
     for token in staged.tokens:
         yield from pa.ipc.open_stream(context.read(token))

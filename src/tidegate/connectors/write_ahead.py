@@ -68,6 +68,7 @@ class WriteAheadSink:
     def __post_init__(self) -> None:
         if self.form not in ("rows", "arrow"):
             raise GraphError(f"A write-ahead sink passes 'rows' or 'arrow', not {self.form!r}.")
+        # Raises for a place that does not exist, where the sink is declared.
         publishes_in(self)
 
     @property
@@ -93,6 +94,7 @@ class WriteAheadCommitter:
     def __init__(self, sink: WriteAheadSink, context: CommitterContext) -> None:
         self._sink = sink
         self._context = context
+        # A function that does not know its tokens must not be given an epoch twice because a later one failed.
         self.keeps_markers = sink.idempotent
 
     def commit(self, requests: Sequence[Committable]) -> None:

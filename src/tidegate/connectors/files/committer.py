@@ -65,6 +65,7 @@ class FileCommitter:
         self._place.check()
 
     def commit(self, requests: Sequence[Committable]) -> Sequence[CommitOutcome]:
+        # First of all: next to a history that the job does not know, nothing may be committed, and nothing swept.
         self._check_history(requests)
         committed: list[Committable] = []
         # All are checked before the first is committed.
@@ -80,6 +81,8 @@ class FileCommitter:
         if not files:
             raise untrusted(request, "names no files")
         for file in files:
+            # The payload comes from a snapshot that somebody else may have written. A rename to a name of its choice
+            # would overwrite any file.
             if not output.is_final(file.final):
                 raise untrusted(request, f"names the file {file.final[:200]!r}")
             named = output.is_hidden(file.hidden) if self._place.names_hidden else _UPLOAD_ID.fullmatch(file.hidden)
@@ -106,6 +109,8 @@ class FileCommitter:
     def _commit_epoch(self, epoch: Sequence[_Waiting]) -> list[Committable]:
         states = list(zip(epoch, self._each(self._look, epoch)))
         if new := [each for each, state in states if state is _OutputState.NEW]:
+            # Marks before files, and only if everything is still staged: "gone with a mark" then means committed, "gone
+            # without one" lost.
             self._each(lambda each: self._place.mark(each.output.marker), new)
             # A crash after the first file must find the mark: without it, a file that a reader removed would look lost.
             self._place.sync_marks()
@@ -125,6 +130,8 @@ class FileCommitter:
 
     def _look(self, waiting: _Waiting) -> _OutputState:
         output, files = waiting.output, waiting.files
+        # The mark first. In the other order, a committer that finishes between the two looks would make files look
+        # lost.
         begun = self._place.read_note(output.marker) is not None
         gone = [file for file in files if not self._place.is_staged(file)]
         if begun:
@@ -138,6 +145,7 @@ class FileCommitter:
         if self._is_final(final, waiting.request) or all(map(self._place.is_committed, gone)):
             # Everything was committed so long ago that the note has been swept.
             return _OutputState.BEGUN if len(gone) < len(files) else _OutputState.DONE
+        # Neither staged, nor marked, nor there: repeating cannot find out what happened, so the user decides.
         raise CommitInDoubt(
             f"{gone[0].final} was staged for epoch {output.epoch} and has disappeared without being committed. Check "
             f"that {self._path} is the same storage for the driver and all executors, and that nothing else deletes "
@@ -163,6 +171,8 @@ class FileCommitter:
         before = self._final_epoch(final.lineage, final.sink)
         if self._context is not None and not self._context.knows(final.lineage, before):
             return  # What looks like an orphan here may be output of the history that has swept before.
+        # Before anything is removed: a repeat of an old commit, from an old savepoint, must find that its epoch is
+        # over.
         self._place.note(final_epoch_name(final.lineage, final.sink), final.epoch.name)
         keep = {file.hidden for request in final.waiting for file in decoded(request, decode)}
         keep |= {OutputId.of(request).marker for request in final.waiting}

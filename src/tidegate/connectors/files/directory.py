@@ -21,6 +21,7 @@ from tidegate.core.faults import reach
 
 
 class Directory:
+    # A rename is too quick for threads to pay.
     at_once = 1
     names_hidden = True
 
@@ -60,6 +61,7 @@ class Directory:
     def note(self, name: str, text: str) -> None:
         draft = self.draft(f"{name}.{uuid.uuid4().hex}")
         draft.write_text(text)
+        # Content before name: a power failure must not leave a name without its text.
         _sync(draft)
         os.rename(draft, self._hidden / name)
         _sync(self._hidden)
@@ -91,6 +93,7 @@ class Directory:
         reach("files.2-renamed", file=file.final)
 
     def sync_files(self, files: Collection[StagedFile]) -> None:
+        # The hidden folder as well: names that left it must not come back after a power failure.
         folders = {self._path, self._hidden}
         for file in files:
             parent = (self._path / file.final).parent

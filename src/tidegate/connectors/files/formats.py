@@ -70,6 +70,7 @@ class Csv:
         import pyarrow.csv
 
         self._path = path
+        # pyarrow's CSV writer has no form for these.
         self._texts = [n for n, field in enumerate(schema.fields) if field.type.kind in ("binary", "decimal")]
         fields = [field.to_arrow() for field in schema.fields]
         for n in self._texts:

@@ -85,4 +85,5 @@ def final_epoch_name(lineage: Lineage, sink: Uid) -> str:
 
 
 def _plain(text: str) -> str:
+    # `~` separates the parts of a name, and `quote` leaves it as it is.
     return quote(text, safe="").replace("~", "%7E")

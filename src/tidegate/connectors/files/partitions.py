@@ -52,8 +52,10 @@ def split(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[str, 
 
 def text_of(value: Any) -> str:
     match value:
+        # As Hive and Spark: an empty name of a folder would be none.
         case None | "":
             return NULL
+        # Before `str`: Hive writes booleans in lower case.
         case bool():
             return "true" if value else "false"
         case date():

@@ -101,6 +101,7 @@ class S3Prefix:
         reach("files.stage-begun", file=final)
         tags: list[str] = []
         with draft.open("rb") as file:
+            # Also for an empty file: an upload without parts cannot be completed.
             while (part := file.read(PART_BYTES)) or not tags:
                 answer = self._client.upload_part(
                     Bucket=self._bucket, Key=key, UploadId=upload, PartNumber=len(tags) + 1, Body=part
@@ -138,6 +139,7 @@ class S3Prefix:
 
     def commit(self, file: StagedFile) -> None:
         parts = [{"PartNumber": number, "ETag": tag} for number, tag in enumerate(file.parts, 1)]
+        # NoSuchUpload: it was completed before, by a committer that died, or is completed now by another one.
         self._found(
             "complete_multipart_upload",
             Key=self._prefix + file.final,
@@ -231,6 +233,8 @@ def _connected(options: tuple[tuple[str, str], ...]) -> Any:
     config = Config(
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
+        # Every request may be repeated: a part has its number, completing an upload twice is answered with
+        # NoSuchUpload, and one that is created twice is an orphan for the sweep.
         retries={"mode": "standard", "max_attempts": 5},
         s3={"addressing_style": "path"} if "endpoint_url" in given else None,
     )

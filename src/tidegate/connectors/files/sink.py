@@ -73,6 +73,7 @@ class FileSink:
         if "://" not in self.path:
             # Tasks write files too, and their working directories are others.
             object.__setattr__(self, "path", os.path.abspath(self.path))
+        # A wrong scheme or option is reported where the sink is declared, and nothing is connected.
         open_place(self.path, self.options)
 
     @property

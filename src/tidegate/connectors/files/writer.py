@@ -81,6 +81,7 @@ class FileWriter:
             self._open.move_to_end(folder)
             return self._open[folder]
         if len(self._open) == _OPEN_FILES:
+            # The folder that has waited longest for rows.
             self._finish(next(iter(self._open)))
         format, index = self._layout.format, self._files
         self._files += 1

@@ -127,6 +127,7 @@ def translated(doing: str) -> Iterator[None]:
 def translate(error: confluent_kafka.KafkaError, doing: str) -> KafkaError:
     name = error.name()
     said = f"Kafka did not {doing}: {error.str()} ({name})."
+    # Brokers have decided: no retry helps before somebody changes something.
     if name in _ADVICE and not _lacks_token(error):
         return KafkaRefused(f"{said} {_ADVICE[name]}", name)
     if name in _FENCED:
@@ -175,6 +176,7 @@ def await_topic(producer: Any, topic: str, place: str, answer_s: float) -> None:
     """
     latest = time.monotonic() + TOPIC_S
     while True:
+        # Asking for this topic alone lets brokers create it, if they are configured to.
         found = producer.list_topics(topic, answer_s).topics[topic]
         if found.error is None:
             return

@@ -109,6 +109,8 @@ class TransactionalCommitter:
                 return
             except Exception as error:
                 # Whatever the error: an open transaction would block every reader of committed rows.
+                # Also with all slots that it has taken: the next attempt takes them again, and learns from Kafka what
+                # was committed.
                 if (broken := self._open.pop(topic, None)) is not None:
                     broken.forget()
                 # The client has already waited for unreachable brokers; the request will be repeated.
@@ -127,12 +129,14 @@ class TransactionalCommitter:
         4. Commit. A crash before the response leaves it committed or aborted; the markers in step 1
            of the next attempt show which.
         """
+        # Before anything is decided: only a producer that has fenced all others may trust the markers that it reads.
         transactions.take({each.stream for each in parts})
         reach("kafka.1-marker-read", topic=transactions.topic)
         states = [(each, self._state(transactions, each)) for each in parts]
         expired = self._settings.expired
         skipped = [each for each, state in states if state is PartState.UNKNOWN and expired is Expired.SKIP]
         waiting = [each for each, state in states if state is not PartState.COMMITTED and each not in skipped]
+        # Slots that have nothing to send are given up, so that they cost no transaction.
         transactions.keep(_first_markers([*skipped, *waiting]))
         if skipped:
             # Commit only their markers: the next start finds them, and does not ask the user again.
@@ -159,6 +163,7 @@ class TransactionalCommitter:
         if slot.is_unstable:
             state = PartState.UNKNOWN
         else:
+            # The brokers' setting matters only for a marker that is missing, and costs a request.
             retention_ms = 0 if slot.marker is not None else self._retention()
             marker = None if slot.marker is None else self._offset_for(slot.marker, each)
             state = decide(marker, each.marker.offset, self._now_ms() - each.at_ms, retention_ms)
@@ -214,6 +219,7 @@ def _by_topic(parts: Sequence[PendingPart]) -> Iterator[tuple[str, list[PendingP
     """Yield runs of parts for the same topic: a sink's topic changes only at a restart."""
     run: list[PendingPart] = []
     for each in parts:
+        # Runs, not groups: an epoch for the old topic must be committed before a later one for the new topic.
         if run and run[-1].topic != each.topic:
             yield run[-1].topic, run
             run = []

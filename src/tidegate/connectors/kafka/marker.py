@@ -15,6 +15,7 @@ from enum import Enum
 from tidegate.core.errors import GraphError
 from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid, ordinal
 
+# 63 bits: an offset is a signed long, and a negative one means "none".
 _TERM_BITS, _NUMBER_BITS, _PART_BITS = 20, 32, 11
 MAX_PARTS = 1 << _PART_BITS
 
@@ -75,6 +76,7 @@ def read_marker(offset: int, metadata: str | None) -> Marker:
     """Return the marker of a committed offset. Before terms had random bits, the term was in the offset alone."""
     found = _METADATA.fullmatch(metadata or "")
     claim = decode(offset)[0].term
+    # Whoever may commit offsets of this group may have changed its metadata. The number decides, as before.
     term = claim if found is None or ordinal(int(found[2])) != claim else Term(int(found[2]))
     return Marker(offset, term)
 

@@ -44,6 +44,7 @@ def checked(request: Committable, topics: Container[str], check_staged: CheckSta
             f"is for the topic {staged.topic[:200]!r}, which the sink does not name (if the sink wrote to that topic until "
             "now, name it once: KafkaSink(…, previous_topics=[…]))",
         )
+    # A part has its number in the marker.
     if not 0 < len(staged.parts) <= MAX_PARTS:
         raise untrusted(request, f"names {len(staged.parts)} parts")
     check_staged(request, [part.token for part in staged.parts])

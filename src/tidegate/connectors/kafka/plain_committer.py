@@ -13,6 +13,7 @@ from tidegate.connectors.kafka.payload import KafkaCommittable
 from tidegate.connectors.read_ahead import read_ahead
 from tidegate.connectors.sink import Committable
 
+# How long brokers may accept nothing at all.
 _SILENCE_S = 30.0
 
 
@@ -25,6 +26,7 @@ def sending_settings(bootstrap_servers: str, config: Mapping[str, str]) -> dict[
         # Right after a commit, the broker asks the next transaction to retry a moment later; the
         # default of 100 ms is long for that.
         "retry.backoff.ms": 10,
+        # After our defaults, which the user may change; before what must not be changed.
         **config,
         **connection(bootstrap_servers, config),
         "enable.idempotence": True,
@@ -68,6 +70,7 @@ def send(producer: Any, topic: str, packed: bytes, silence_s: float) -> None:
                 break
             except BufferError:
                 patience = patience or StallTimeout(producer, silence_s)
+                # Serves delivery reports, which is what makes room in the queue.
                 producer.poll(0.1)
                 patience.check()
     producer.poll(0)
@@ -105,6 +108,7 @@ class PlainCommitter:
 
     def commit(self, requests: Sequence[Committable]) -> None:
         """Send all rows and wait until the brokers have them. A crash in between leaves some of them sent."""
+        # Of an earlier call; its rows are among these requests again.
         self._failed.clear()
         ordered = sorted(requests, key=lambda r: (r.epoch, r.slot))
         staged = [self._payload_of(request) for request in ordered]

@@ -75,6 +75,7 @@ def advance(start: Offsets, earliest: Offsets, latest: Offsets, begin: Offsets, 
     Partitions that `start` does not contain enter at the offset that `begin` gives, without rows. Partitions that Kafka no
     longer has keep their position.
     """
+    # A partition that Kafka does not report now may be back later: its position is kept, and nothing is read.
     known = {place: at for place, at in start.items() if place in latest}
     base = {
         place: earliest.get(place, 0) if at > latest[place] else max(at, earliest.get(place, 0))

@@ -86,6 +86,7 @@ class Watch:
             return {}
         kafka, administration = library(), library("confluent_kafka.admin")
         wanted = getattr(administration.OffsetSpec, which)()
+        # The same level as that of the readers: an end beyond an open transaction could not be reached.
         level = kafka.IsolationLevel[self._cluster.isolation.upper()]
         latest = time.monotonic() + TOPIC_S
         with translated(f"return the {which} offsets"):
@@ -140,6 +141,8 @@ def read_range(cluster: Cluster, wanted: Range, headers: bool) -> Iterator[pa.Re
                     if message.offset() < wanted.end:
                         rows.append(message)
                     at = message.offset() + 1
+                # Its offset may be behind the last row: what lies between are ends of transactions, or rows that were
+                # compacted away.
                 elif error.code() == kafka.KafkaError._PARTITION_EOF:
                     at = max(at, message.offset())
                 elif error.code() in (kafka.KafkaError._AUTO_OFFSET_RESET, kafka.KafkaError.OFFSET_OUT_OF_RANGE):
@@ -171,6 +174,7 @@ def to_arrow(messages: Sequence[Any], origin: Range, headers: bool) -> pa.Record
         "partition": pa.repeat(pa.scalar(origin.partition, pa.int32()), count),
         "offset": pa.array([message.offset() for message in messages], pa.int64()),
         "timestamp": pa.array([time[1] for time in times], pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC")),
+        # librdkafka counts from 1 (create time), Spark from 0.
         "timestampType": pa.array([time[0] - 1 for time in times], pa.int32()),
     }
     if headers:

@@ -67,6 +67,7 @@ def pack(batches: Sequence[pa.RecordBatch]) -> bytes:
     import pyarrow as pa
 
     out = pa.BufferOutputStream()
+    # These bytes are written to storage and read again.
     options = pa.ipc.IpcWriteOptions(compression="lz4" if pa.Codec.is_available("lz4") else None)
     with pa.ipc.new_stream(out, batches[0].schema, options=options) as stream:
         for batch in batches:

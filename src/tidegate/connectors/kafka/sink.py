@@ -98,6 +98,7 @@ class KafkaSink:
             raise GraphError(
                 f"A Kafka sink delivers 'exactly-once' or 'at-least-once', not {self.delivery_guarantee!r}."
             )
+        # Exactly-once rests on them.
         if taken := sorted(key for key in self.config if key in _OURS):
             raise GraphError(f"{', '.join(taken)} in the config of a Kafka sink is set by tidegate; remove it.")
         timeout_ms = argument_ms(

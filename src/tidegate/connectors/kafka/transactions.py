@@ -136,7 +136,9 @@ class Transactions:
         # Step 2.
         with translated(f"return the offset of group {group_of(stream)!r}"):
             _await_coordinator(self._administrator, group_of(stream))
+            # Without `stable`: the holder of a transaction that is open now must be found as well.
             holder = self._holder(stream, holder_in(self._offset(stream).metadata))
+        # The leader is ours: to fence it would end our own transactions.
         if holder != own_id and (self._leader is None or holder != self._id(self._leader)):
             with translated(f"end transactions of {holder!r}"):
                 self._begin_with(holder)
@@ -260,6 +262,7 @@ class Transactions:
         for producer in producers:
             if producer is not None:
                 with suppress(library().KafkaException, KafkaUnavailable):
+                    # Rows in its queue would be sent after those of the next producer.
                     producer.purge()
                     _bounded(partial(producer.abort_transaction, _FAREWELL_S), _FAREWELL_S)
 
@@ -281,8 +284,10 @@ def _bounded(call: Callable[[], None], limit_s: float) -> None:
         else:
             done.set_result(None)
 
+    # Daemon: a call that never returns must not keep the process from ending.
     Thread(target=make, name="tidegate-kafka-call", daemon=True).start()
     try:
+        # A little longer than the call's own timeout, whose error says more.
         done.result(limit_s + 2)
     except TimeoutError:
         raise KafkaUnavailable(

@@ -59,4 +59,5 @@ class WholeRows:
     def _struct(columns: list[pa.Array], field: pa.Field) -> pa.Array:
         import pyarrow as pa
 
+        # Only the arrays are put together; no value is copied.
         return pa.StructArray.from_arrays(columns, fields=list(field.type))

@@ -36,6 +36,7 @@ class KafkaWriter:
         if self._encode is not None:
             batch = self._encode(batch)
         # A batch is the smallest unit of storage; a large one is split so that no part is much larger than requested.
+        # -(-a // b) rounds up.
         pieces = min(batch.num_rows, -(-batch.nbytes // self._part_bytes)) or 1
         rows = -(-batch.num_rows // pieces)
         for at in range(0, batch.num_rows, rows):

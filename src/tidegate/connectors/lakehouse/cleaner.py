@@ -45,6 +45,7 @@ class TableCleaner:
             return
         found = [*_uncommitted(table, lineage, sink)]
         # The marker is enough. A table that says otherwise was changed by somebody else, and keeps its files.
+        # Names of all files of a table may be many: they are asked for only if there is something to compare.
         kept = table.in_table() if found else ()
         for file, left in found:
             if file.base_name not in kept:

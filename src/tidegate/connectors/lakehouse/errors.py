@@ -135,6 +135,7 @@ def translated(target: str) -> Iterator[None]:
         reason = redacted(" ".join(_NOISE.sub("", str(error)).split()) or type(error).__name__)
         if len(reason) > _LONGEST_REASON:
             reason = reason[:_LONGEST_REASON] + "\u2026"
+        # By names and texts: the clients are extras, and none of their classes may be imported here.
         if _is_final(error):
             raise CommitRefused(f"The {target} cannot be opened: {reason.rstrip('.')}. {_advice(error)}") from error
         raise RetryLater(

@@ -33,6 +33,7 @@ def missing(
 
 
 def _is_covered(context: CommitterContext | None, request: Committable, marker: Callable[[str], int | None]) -> bool:
+    # Markers of earlier versions, which had one for each slot.
     of_slot = marker(slot_marker_name(request))
     last = epoch_in_table(request.lineage, request.sink, marker)
     if context is not None:

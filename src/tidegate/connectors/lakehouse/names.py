@@ -14,7 +14,9 @@ from tidegate.core.errors import PreconditionFailed
 from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid, ordinal
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
+# File systems take 255 bytes: two such parts, two digests and the numbers stay below.
 _SEGMENT_CHARS = 80
+# A trillion epochs of a claim. The rest, 23 bits, counts claims.
 _NUMBER_BITS = 40
 _TERM_BITS = 63 - _NUMBER_BITS
 
@@ -78,6 +80,7 @@ def marker_number(epoch: EpochId) -> int:
 def marked_epoch(number: int, term: int | None) -> EpochId:
     """Return the epoch of a marker and the term next to it. Before terms had random bits, there was none."""
     claim = number >> _NUMBER_BITS
+    # The two are written in one commit. If they disagree, somebody has changed one, and the number decides.
     whole = term if term is not None and ordinal(term) == claim else claim
     return EpochId(Term(whole), number & (1 << _NUMBER_BITS) - 1)
 

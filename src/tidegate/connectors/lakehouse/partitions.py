@@ -31,6 +31,7 @@ class Coded:
         values = encoded.dictionary.to_pylist()
         if change is None:
             return Coded(codes, values)
+        # Of distinct values only: transforms are Python.
         changed = [change(value) for value in values]
         places = {value: place for place, value in enumerate(dict.fromkeys(changed))}
         return Coded(np.array([places[value] for value in changed], np.int64)[codes], list(places))
@@ -51,5 +52,6 @@ def part(batch: pa.RecordBatch, columns: Sequence[Coded]) -> Iterator[tuple[Key,
     order = np.argsort(combined, kind="stable")
     starts = np.flatnonzero(np.diff(combined[order], prepend=-1))
     for rows in np.split(order, starts[1:]):
+        # Any row of the group will do.
         key = tuple(column.values[column.codes[rows[0]]] for column in columns)
         yield key, batch if len(rows) == batch.num_rows else batch.take(pa.array(rows))

@@ -57,6 +57,7 @@ class RollingFiles(Generic[G]):
             self._close(partition)
         limit = self._target_bytes * OPEN_BYTES_PER_FILE_BYTES
         while len(self._open) > MAX_OPEN_FILES or sum(self._bytes.values()) > limit:
+            # The largest: that frees most memory and leaves the fewest small files.
             self._close(max(self._bytes, key=self._bytes.__getitem__))
 
     def close(self) -> list[G]:

@@ -36,6 +36,7 @@ class PostgresCleaner:
 
         with closing(connect(self._conninfo)) as connection:
             for each in left:
+                # Again, since a handle may come from anywhere by now.
                 if epoch_in(each.handle) is None:
                     raise ValueError(
                         f"not a transaction of a writer: {each.handle!r}"

@@ -18,6 +18,8 @@ from tidegate.core.redaction import HIDDEN, redacted
 if TYPE_CHECKING:
     import psycopg
 
+# The kernel ends a connection whose server has acknowledged nothing for 30 s. Without it, that takes a quarter of an
+# hour.
 _DEFAULTS = {"application_name": "tidegate", "connect_timeout": "10", "tcp_user_timeout": "30000"}
 
 
@@ -34,12 +36,14 @@ def _without_password(text: str, conninfo: str, password: object) -> str:
     """Redact an error of the server or of the resolver. A password with an unescaped @ ends up in the host name."""
     _, _, address = conninfo.partition("://")
     userinfo = address.rpartition("@")[0]
+    # Also parts of it: libpq cuts an address at the first special character that is not escaped.
     secrets = {str(password or ""), *re.split("[@/?#]", userinfo.partition(":")[2])}
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, HIDDEN) if len(secret) > 1 else text
     return redacted(text)
 
 
+# How long one more try may take, only to learn why the first has failed.
 _ASK_S = 5.0
 
 

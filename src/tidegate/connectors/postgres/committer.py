@@ -30,6 +30,7 @@ log = logging.getLogger("tidegate")
 T = TypeVar("T")
 _Waiting: TypeAlias = tuple[Committable, Payload]
 
+# Before every epoch: terms begin with 1.
 _NEVER = EpochId(Term(0), 0)
 
 IN_MEMORY_BYTES = 32 << 20
@@ -149,10 +150,12 @@ class PostgresCommitter:
             limit_transaction(connection, lineage, sink)
             with watched(connection, self._conninfo, lineage, sink):
                 markers = table.markers.hold(connection, sink, slots)
+            # Asked again under the lock: another committer may have been here while the rows were read.
             new = self._missing(markers, waiting)
             if not new:
                 return []
             last = {(request.lineage, request.slot): request.epoch for request, _ in new}
+            # In the transaction of the rows: both become visible together, or neither.
             table.markers.advance(connection, sink, last)
             reach("postgres.1-marked", epoch=new[-1][0].epoch)
             for columns, tokens in _same_columns(new):
@@ -167,6 +170,7 @@ class PostgresCommitter:
     def _missing(self, markers: Mapping[tuple[Lineage, Slot], EpochId], requests: Sequence[_Waiting]) -> list[_Waiting]:
         """Return the requests that the markers do not cover. Raises `ForeignOutput` if one is not of the job's history."""
         covers = self._context.covers
+        # A slot without a marker has never committed anything.
         found = ((each, each[0], markers.get((each[0].lineage, each[0].slot), _NEVER)) for each in requests)
         return [
             each for each, request, marker in found if not covers(request.lineage, request.sink, marker, request.epoch)
@@ -226,6 +230,7 @@ class PostgresCommitter:
             # Read again: its owner may have swept just now.
             final = markers.final_epoch(connection, request.lineage, request.sink)
             is_final = self._is_final(request, final)
+            # Gone, and nothing says that it was committed: repeating would lose or double its rows.
             if not markers.has_prepared(connection, payload.gid) and not is_final:
                 raise CommitInDoubt(
                     f"The prepared transaction {payload.gid} of epoch {request.epoch}, with {payload.rows} rows, no longer "
@@ -269,7 +274,9 @@ class PostgresCommitter:
         if not self._context.knows(lineage, markers.final_epoch(connection, lineage, sink)):
             return  # What looks like an orphan here may be output of the history that has swept before.
         waiting = [checked(request, self._context) for request in final.waiting]
+        # What some checkpoint still carries may be committed once more.
         keep = [payload.gid for payload in waiting if isinstance(payload, Prepared)]
+        # First: a repeat of an old commit finds its note deleted, and must then find that its epoch is over.
         markers.move(connection, lineage, sink, FINAL_SLOT, upto)
         found = connection.execute(
             "SELECT gid FROM pg_prepared_xacts WHERE database = current_database() AND starts_with(gid, %s)",
@@ -306,6 +313,7 @@ class PostgresCommitter:
     @property
     def _shared(self) -> SharedConnection:
         schema = self._context.schema.ddl()
+        # By everything that `_open` checks: a connection is shared only if the checked table is the same.
         return shared((self._conninfo, self._table, schema, tuple(self._key), self._two_phase))
 
     def _open(self) -> OpenTable:
@@ -385,6 +393,7 @@ def _transactions(ordered: Sequence[_Waiting]) -> Iterator[list[_Waiting]]:
             yield together
             together, size = [], 0
         together, size = together + copies, size + added
+        # The epoch has transactions that are prepared: what was collected so far goes first, in the order of epochs.
         if len(copies) < len(epoch):
             if together:
                 yield together

@@ -15,18 +15,21 @@ from tidegate.connectors.json_values import as_text
 from tidegate.core.errors import SchemaError
 from tidegate.schema.schema import DataType, Schema
 
+# The backslash first, or the others would be escaped twice.
 _ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
 
 
 def copy_text(batch: pa.RecordBatch, schema: Schema) -> bytes:
     """Format one line per row. Raises SchemaError for values that no text column can hold."""
     columns = [_texts(column, field.type, field.name) for column, field in zip(batch.columns, schema.fields)]
+    # In C, for whole columns.
     rows = pc.binary_join_element_wise(*columns, "\t", null_handling="replace", null_replacement="\\N")
     lines = pc.binary_join_element_wise(rows, "", "\n").cast(pa.large_string())
     if not len(lines):
         return b""
     _, offsets, data = lines.buffers()
     bounds = pa.Array.from_buffers(pa.int64(), len(lines) + 1, [None, offsets], offset=lines.offset)
+    # The lines lie one after the other in Arrow's buffer, so the text is a part of it.
     text: bytes = data.slice(bounds[0].as_py(), bounds[-1].as_py() - bounds[0].as_py()).to_pybytes()
     return text
 

@@ -34,6 +34,7 @@ LOCK_TIMEOUT_MS = 20_000
 """Longer than it takes to see that a blocker is frozen."""
 FROZEN_S = 5.0
 """Rows are read before the markers are locked, so a committer that is alive sends without a pause."""
+# If nobody waits for the lock, nobody watches either, and the server ends a frozen transaction after this time.
 IDLE_IN_TRANSACTION_MS = 60_000
 
 _BLOCKERS = """
@@ -62,6 +63,7 @@ def limit_transaction(connection: psycopg.Connection[Any], lineage: Lineage, sin
 def watched(connection: psycopg.Connection[Any], conninfo: str, lineage: Lineage, sink: Uid) -> Iterator[None]:
     """While a lock is waited for, end blockers that are ours and frozen. Raises `RetryLater` if the lock is not free in time."""
     watch = _BlockerWatch(conninfo, connection.info.backend_pid, holder_name(lineage, sink))
+    # Nearly always the lock is free at once, and no second connection is opened.
     timer = threading.Timer(min(1.0, FROZEN_S / 2), watch.run)
     timer.daemon = True
     timer.start()

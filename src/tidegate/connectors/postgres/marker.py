@@ -40,6 +40,7 @@ class Markers:
         """Create the tables if they are missing. Two drivers may do so at once."""
         psycopg = _errors()
         for name, columns in _TABLES.items():
+            # CREATE TABLE needs a right that a user with existing tables may lack, even if it would do nothing.
             if connection.execute("SELECT to_regclass(%s)", [self._table(name).as_string(connection)]).fetchone() != (
                 None,
             ):

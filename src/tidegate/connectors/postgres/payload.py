@@ -44,6 +44,7 @@ def checked(request: Committable, context: CommitterContext) -> Payload:
     if isinstance(payload, Prepared):
         prefix = f"{gid_prefix(request.lineage, request.sink)}{request.epoch.name}:{request.slot}:"
         attempt = payload.gid.removeprefix(prefix)
+        # The attempt is not part of a request, so it is only checked for being a number.
         ours = payload.gid.startswith(prefix) and attempt.isascii() and attempt.isdigit()
         if not ours or len(payload.gid) > _MAX_GID_BYTES:
             raise untrusted(request, f"names the prepared transaction {payload.gid[:200]!r}")

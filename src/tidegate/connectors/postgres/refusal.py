@@ -103,6 +103,7 @@ class Refusal:
         state = state or getattr(error, "sqlstate", None)
         for host, text in attempts:
             for cause in _CAUSES:
+                # With a SQLSTATE that is clear, the text does not matter: it is in the language of the server.
                 if state in cause.states or (state in (None, *_UNCLEAR) and re.search(cause.pattern, text, re.DOTALL)):
                     return Refusal(_reason(text), cause.advice, host if len(attempts) > 1 else "")
         return None

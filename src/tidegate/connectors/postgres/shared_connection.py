@@ -56,6 +56,7 @@ class SharedConnection:
                     return work(self._open(open_table))
                 except driver().OperationalError:
                     self._close()
+                    # The server is not reachable now: a second try would wait as long as the first.
                     if fresh:
                         raise
                     return work(self._open(open_table))

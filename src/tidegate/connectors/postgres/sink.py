@@ -86,6 +86,7 @@ class PostgresSink:
         from tidegate.connectors.postgres.committer import PostgresCommitter  # Imported late, for a fast start.
 
         for name in self.key:
+            # Raises for a key column that the stream does not have.
             context.schema.index(name)
         committer = PostgresCommitter(
             self.conninfo,

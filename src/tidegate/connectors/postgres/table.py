@@ -135,6 +135,7 @@ def read_table(connection: psycopg.Connection[Any], name: str) -> TargetTable:
     """Read the table's definition from the server. `name` is `table` or `schema.table`, verbatim, without quotes."""
     from psycopg import sql
 
+    # Quoted, so that the name means what it says, also with capitals.
     identifier = sql.Identifier(*name.split(".", 1)).as_string(connection)
     found = connection.execute(
         "SELECT c.oid, n.nspname, c.relname, c.relkind, c.relpersistence = 'p' FROM pg_class c "

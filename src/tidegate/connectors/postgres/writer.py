@@ -100,6 +100,7 @@ class PreparingWriter:
         context = self._context
         self._copying.close()
         reach("postgres.prepare-1-copied", gid=self._gid)
+        # Within the transaction: the note becomes visible with the rows, when the transaction is committed.
         self._markers.add_prepared(self._connection, self._gid, context.lineage, context.sink, context.epoch)
         reach("postgres.prepare-2-noted", gid=self._gid)
         self._connection.execute(f"PREPARE TRANSACTION '{self._gid}'")
@@ -116,6 +117,7 @@ class PreparingWriter:
             self._copying.close()
         with suppress(Exception):
             self._connection.close()
+        # Prepared transactions outlive their connection.
         if self._prepared:
             with suppress(Exception), connect(self._conninfo) as connection:
                 connection.execute(f"ROLLBACK PREPARED '{self._gid}'")

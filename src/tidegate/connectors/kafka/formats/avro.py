@@ -36,6 +36,7 @@ class AvroFormat(TextFormat):
         text, about = self._given(), context()
         fix = AvroTypes(text).fix
         read = serdes(".avro").AvroDeserializer(WriterSchemas(self.client()), text, conf=reading(subject))
+        # Decided once, not for every record.
         return (lambda data: read(data, about)) if fix is None else (lambda data: fix(read(data, about)))
 
     def encoder(self, column: DataType, subject: str) -> Encode:

@@ -13,6 +13,7 @@ from typing import Any
 
 from tidegate.connectors.kafka.client import library
 
+# A name of our own: fastavro's readers are global, and other users of the library in this process must keep theirs.
 _OURS = "tidegate-"
 _KNOWN = (
     "long-timestamp-millis",
@@ -46,6 +47,7 @@ class WriterSchemas:
         return type(found)(**_attributes(found) | {"schema": self._ours(found.schema)})
 
     def _ours(self, schema: Any) -> Any:
+        # Once for each schema: records name theirs, and most have the same.
         found = self._renamed.get(schema)
         if found is None:
             text = schema.schema_str

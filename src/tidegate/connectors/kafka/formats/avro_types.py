@@ -51,6 +51,7 @@ class AvroTypes:
     def __init__(self, text: str) -> None:
         self.nullable: set[str] = set()
         self._named: dict[str, Any] = {}
+        # Records that are being read, to find one that contains itself.
         self._open: list[str] = []
         try:
             schema = json.loads(text)
@@ -126,6 +127,7 @@ class AvroTypes:
         name = schema["name"]
         within = name.rpartition(".")[0] or schema.get("namespace", namespace)
         full = f"{within}.{name.rpartition('.')[2]}" if within else name
+        # With the namespace around it: names inside are resolved there, wherever the type is used.
         self._named[full] = (schema, namespace)
         return full, within
 
@@ -196,6 +198,7 @@ def _unscaled(scale: int) -> Fix:
     def fix(value: Decimal | bytes | str) -> Decimal:
         if isinstance(value, Decimal):
             return value
+        # Avro's JSON writes bytes of defaults as characters up to U+00FF.
         data = value.encode("iso-8859-1") if isinstance(value, str) else value
         return Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-scale, Context(prec=MAX_PREC))
 

@@ -97,6 +97,7 @@ class Decoding:
                 try:
                     value = decode(each)
                 except Exception as first:
+                    # One wait for the whole batch: ids that no registry knows must not hold up every record.
                     latest = latest or time.monotonic() + _LAG_S
                     try:
                         value = format.decode_again(decode, each, subject, first, latest)

@@ -59,6 +59,7 @@ class Encoding:
         format = self._format(column.name)
         assert format is not None
         subject = format.subject_of(self.topic, _part(column.name))
+        # By text, so that all writers of this process share one.
         encode = _encoder(format.to_json(), column.type.ddl(), subject)
         done: list[bytes | None] = []
         for value in values.to_pylist():

@@ -102,6 +102,7 @@ def _python_type(type: DataType) -> Any:
             fields = {}
             for field in type.fields or ():
                 of_field = _python_type(field.type)
+                # Missing and null are the same for a column.
                 fields[field.name] = NotRequired[of_field | None] if field.nullable else of_field
             return TypedDict("record", fields)  # type: ignore[operator]
         case "array" if type.element is not None:

@@ -157,6 +157,7 @@ def _base64(value: bytes) -> str:
 
 
 def _number(value: Decimal) -> float | int:
+    # An integer keeps all its digits; a float has about sixteen.
     return int(value) if value == value.to_integral_value() else float(value)
 
 

@@ -65,6 +65,7 @@ def _message_class(name: str, files: str) -> Any:
     from google.protobuf.descriptor_pool import DescriptorPool
     from google.protobuf.message_factory import GetMessageClass
 
+    # A pool of its own: the global one refuses a second version of a message, and a process may serve several jobs.
     pool = DescriptorPool()
     for file in FileDescriptorSet.FromString(base64.b64decode(files)).file:
         pool.AddSerializedFile(file.SerializeToString())

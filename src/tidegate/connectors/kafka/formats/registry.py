@@ -84,6 +84,7 @@ def _is_transport(error: Exception) -> bool:
     return (
         isinstance(error, OSError)
         or type(error).__module__.split(".")[0].startswith("http")
+        # By name: its class is in an optional part of the library.
         or type(error).__name__ == "OAuthTokenError"
     )
 

@@ -91,6 +91,7 @@ class RegistryFormat(RecordFormat):
         while not knows_schema(self.client(), schema_id, subject, self.registry):
             # A registry of several servers may be asked before all of them have a new schema.
             if place in _unknown or time.monotonic() > latest:
+                # Garbage in a topic may name any id.
                 if len(_unknown) > 10_000:
                     _unknown.clear()
                 _unknown.add(place)

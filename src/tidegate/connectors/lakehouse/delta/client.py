@@ -36,6 +36,7 @@ class DeltaClient:
     @property
     def target(self) -> str:
         """The table for messages: its address, that of the store, and who asks."""
+        # deltalake takes its options in either spelling.
         given = {name.lower().removeprefix("aws_"): value for name, value in self.storage_options.items()}
         endpoint = given.get("endpoint_url") or given.get("endpoint")
         user = given.get("access_key_id")

@@ -73,6 +73,7 @@ class DeltaCommitter:
             DeltaTable.create(
                 client.table_uri,
                 DeltaSchema.from_arrow(self._schema.to_arrow()),
+                # Another start may have created it in the meantime.
                 mode="ignore",
                 partition_by=list(client.partition_by),
                 storage_options=client.storage_options,
@@ -92,6 +93,7 @@ class DeltaCommitter:
         """
         from deltalake.exceptions import CommitFailedError
 
+        # One marker covers all slots, so a call must have all that wait of an epoch.
         self._whole.check(requests)
         staged = {id(request): self._files(request) for request in requests}
         for attempt in range(1, ATTEMPTS + 1):
@@ -100,12 +102,14 @@ class DeltaCommitter:
             reach("delta.1-read", waiting=len(waiting))
             if waiting:
                 files = [file for request in waiting for file in staged[id(request)]]
+                # Again, with the table as it is now: somebody may have changed its columns since the start.
                 check_table(table, self._schema, self._client.partition_by)
                 self._check_files(files)
                 reach("delta.2-checked", waiting=len(waiting))
                 try:
                     self._add(table, files, waiting)
                 except CommitFailedError as error:
+                    # The log has moved on: the next attempt opens the table again.
                     self._handle = None
                     if attempt == ATTEMPTS:
                         raise CommitConflict(self._client.table_uri, attempt, error) from error
@@ -166,6 +170,7 @@ class DeltaCommitter:
         table.create_write_transaction(
             [AddAction(f.path, f.size, f.partition, f.modified_ms, True, f.statistics) for f in files],
             mode="append",
+            # The table's own: an append never changes it.
             schema=table.schema(),
             partition_by=list(self._client.partition_by),
             commit_properties=CommitProperties(
@@ -180,6 +185,8 @@ class DeltaCommitter:
         root = self._client.root
         if root is not None:
             log = root / "_delta_log"
+            # From the version that this call has read: it or another committer may have written later ones, and died
+            # before syncing.
             while (entry := log / f"{since:020d}.json").exists():
                 sync(entry)
                 since += 1

@@ -51,6 +51,7 @@ class DeltaSink:
     target_file_bytes: int = 128 * 1024 * 1024
 
     def __post_init__(self) -> None:
+        # When the job is declared, not when the first checkpoint completes.
         require("deltalake", "DeltaSink", "delta")
         refuse_credentials(self.table_uri, "a Delta table", "storage_options")
         if isinstance(self.partition_by, str):

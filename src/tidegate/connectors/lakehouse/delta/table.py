@@ -81,6 +81,7 @@ def _columns(theirs: list[dict[str, Any]], schema: Schema) -> Iterator[str]:
             yield f"the table has no column {field.name!r}"
             continue
         try:
+            # The log has a column in the JSON of Spark's types.
             type = Schema.from_spark_json({"type": "struct", "fields": [column]}).fields[0].type
         except (UnsupportedType, SchemaError) as error:
             yield str(error)
@@ -91,6 +92,7 @@ def _columns(theirs: list[dict[str, Any]], schema: Schema) -> Iterator[str]:
             yield f"the column {field.name!r} may be null in the rows but not in the table (declare it NOT NULL)"
     for name, column in by_name.items():
         facts = column.get("metadata") or {}
+        # Delta's own writers compute or check these. A file from outside would break the rule without anybody noticing.
         if rule := next((rule for key, rule in _RULES_OF_COLUMNS.items() if key in facts), None):
             yield f"the column {name!r} of the table {rule}, which only Delta's own writers can maintain"
         elif name not in schema and not column["nullable"]:
@@ -101,6 +103,7 @@ def _columns(theirs: list[dict[str, Any]], schema: Schema) -> Iterator[str]:
 
 def _fits(ours: DataType, theirs: DataType) -> bool:
     """Whether the types are the same; struct fields that must not be null in the table must be declared so in the rows."""
+    # A field that may be null fits no field that must not be. The other way round it does.
     return ours == theirs or ours.without_nullability() == theirs
 
 

@@ -21,6 +21,7 @@ PARTITION_KINDS = frozenset(
 BOUNDED_KINDS = PARTITION_KINDS | {"float", "double", "decimal"}
 UNBOUNDED_KINDS = frozenset({"binary", "array", "map"})
 """Types that have no minimum and maximum in the statistics."""
+# As many columns as Delta itself keeps statistics of by default.
 MAX_BOUNDED_COLUMNS = 32
 MAX_BOUND_CHARS = 64
 LAST_CHARACTER = "\U0010ffff"
@@ -51,6 +52,7 @@ class Statistics:
 
     def __init__(self, fields: Sequence[Field]) -> None:
         self._rows = 0
+        # For a struct, the log has the nulls of its fields, which are not counted here.
         self._nulls = {field.name: 0 for field in fields if field.type.fields is None}
         self._bounded = [field.name for field in fields if field.type.kind in BOUNDED_KINDS]
         self._certain = len(self._bounded) <= MAX_BOUNDED_COLUMNS and all(
@@ -100,6 +102,7 @@ def least_bound(value: Any) -> Any:
     """Return a value not above `value` for the log's JSON, or None if there is no safe one."""
     match value:
         case datetime():
+            # Rounded down to milliseconds, so that the bound stays below.
             return _time(value - timedelta(microseconds=value.microsecond % 1000))
         case str():
             return value[:MAX_BOUND_CHARS]

@@ -44,6 +44,7 @@ class DeltaWriter:
 
     def write(self, batch: pa.RecordBatch) -> None:
         for name in self._required:
+            # Parquet would take the null, and the table would then contradict its own schema.
             if batch.column(name).null_count:
                 raise SchemaError(
                     f"The column {name!r} is declared NOT NULL, but a row for the Delta table has a null there."
@@ -61,6 +62,7 @@ class DeltaWriter:
         self._files.remove()
 
     def _open(self, partition: Key, number: int) -> _DeltaFile:
+        # The log has these values; the files leave the columns out.
         values = {name: partition_text(value, type) for (name, type), value in zip(self._partition_by, partition)}
         path = f"{folders_of(values)}{self._stem}-{number:04d}.parquet"
         return _DeltaFile(
@@ -94,6 +96,8 @@ class _DeltaFile:
         self._finish()
         if self._root is not None:
             sync(self._root / self._path)
+            # Every folder up to the table: a partition's may be new, and is lost with the power unless the one above is
+            # synced.
             for folder in (self._root / self._path).relative_to(self._root).parents:
                 sync(self._root / folder)
         size = self._files.get_file_info(self._path).size

@@ -118,6 +118,8 @@ class IcebergCommitter:
             except CommitFailedException as error:
                 if attempt == ATTEMPTS:
                     raise CommitConflict(self._table, attempt, error) from error
+                # By chance, so that two committers that met once do not meet again; up to ten seconds before the last
+                # attempt.
                 self._pause(random.uniform(0, 0.02 * 2**attempt))
                 continue
             reach("iceberg.3-added", waiting=len(waiting))
@@ -136,6 +138,7 @@ class IcebergCommitter:
                 f"The Iceberg table {name} was dropped and recreated while output for the old one was waiting. Restore "
                 "the old one, or restart the job from a savepoint taken before that output."
             )
+        # Partition values are stored by position: under another spec they would mean something else.
         if any(each.spec != metadata.default_spec_id for each in staged):
             raise TableChanged(
                 f"The partitioning of the Iceberg table {name} was changed while output was waiting for its commit. "
@@ -144,6 +147,7 @@ class IcebergCommitter:
 
     def _check_files(self, table: Table, staged: Sequence[IcebergCommittable]) -> None:
         files = [file for each in staged for file in each.files]
+        # Each look is a request, and a commit may have hundreds of files.
         with ThreadPoolExecutor(min(LOOKERS, len(files))) as lookers:
             sizes = list(lookers.map(lambda file: _size(table, file.path), files))
         gone = [file.path for file, size in zip(files, sizes) if size != file.size]
@@ -164,6 +168,7 @@ class IcebergCommitter:
             if useless:
                 transaction.remove_properties(*useless)
             update = transaction.update_snapshot()
+            # As the table is configured: merging rewrites manifests, which makes commits slower and reads faster.
             with update.merge_append() if merge else update.fast_append() as append:
                 for file in files:
                     append.append_data_file(_data_file(file, table.metadata.default_spec_id))

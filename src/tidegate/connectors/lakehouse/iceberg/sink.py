@@ -60,6 +60,7 @@ class IcebergSink:
         return f"iceberg://{self.catalog}", self.table
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
+        # Tasks of all slots of a process share what was read for the first of them.
         key = (self.catalog, self.table, tuple(sorted(self.properties.items())))
         seen = view(lambda: load(self.catalog, self.properties), self.table, key)
         return IcebergWriter(seen, context, self.target_file_bytes)

@@ -68,6 +68,7 @@ class TableView:
                 column = column.cast(pa.int64())
             elif pa.types.is_date32(column.type):
                 column = column.cast(pa.int32())
+            # Iceberg computes transforms of integers, not of dates and times.
             change = field.transform.transform(self.metadata.schema().find_type(field.source_id))
             found.append(Coded.of(column, change))
         return found

@@ -69,6 +69,7 @@ class _IcebergFile:
 
     def write(self, batch: pa.RecordBatch) -> None:
         try:
+            # Into the table's types and the order of its columns, with the ids by which readers find them.
             fitted = batch.select(self._arrow.names).cast(self._arrow)
         except ValueError as error:
             raise SchemaError(f"A row does not fit the Iceberg table: {error}.") from error
@@ -93,6 +94,7 @@ class _IcebergFile:
             # A partition may be a new folder in a new folder: each is lost with the power unless the one above it is synced.
             for folder in self._table.folders_of(local):
                 sync(folder)
+        # What the store says, not what was written: the committer compares the same figure.
         size = len(self._table.io.new_input(self._path))
         return IcebergFile(self._path, size, self._partition, **statistics)
 
