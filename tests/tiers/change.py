@@ -1,8 +1,14 @@
-"""What has changed since the last run that somebody recorded."""
+"""What has changed since the last run that somebody recorded.
+
+A Python file whose program is the same has not changed, whatever became of its comments and its layout; nor has a page whose
+blocks are the same. Lint, types, the unit tests and those of the architecture run with every change, and read all the rest.
+"""
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +25,19 @@ BASE = "TIDEGATE_BASE"
 """Names another commit to compare with, for a contributor's own change: `make affected` uses the main branch."""
 
 
+_BLOCK = re.compile(r"^```.*?^```|<!--.*?-->", re.MULTILINE | re.DOTALL)
+"""What a test runs of a page: its blocks, and those in comments, which the page does not show."""
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """Files that differ between a commit and the working tree."""
 
     base: str
     files: frozenset[str]
+    """Those that do something else than before."""
+    described: frozenset[str] = frozenset()
+    """Programs that do the same, with other docstrings. The examples in these are tests."""
 
 
 def change_since(base: str, root: Path = ROOT) -> Change | None:
@@ -35,7 +48,57 @@ def change_since(base: str, root: Path = ROOT) -> Change | None:
     new = _git(root, "ls-files", "--others", "--exclude-standard")
     if changed is None or new is None:
         return None
-    return Change(base, frozenset((changed + new).splitlines()) - _OF_TIMES)
+    differing = frozenset((changed + new).splitlines()) - _OF_TIMES
+    described = frozenset(file for file in differing if _only_described(root, base, file))
+    same = frozenset(file for file in differing - described if _does_the_same(root, base, file))
+    return Change(base, differing - described - same, described)
+
+
+def program_of(file: str, text: str, *, docstrings: bool) -> str:
+    """What a file does, in a form that is equal for two texts that do the same. A file of which nothing is known does what its
+    text says, and so does a program that cannot be parsed."""
+    if file.endswith(".md"):
+        return "\n".join(_BLOCK.findall(text))
+    if not file.endswith(".py"):
+        return text
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        return text
+    if not docstrings:
+        for node in ast.walk(tree):
+            _remove_docstrings(node)
+    return ast.dump(tree)
+
+
+def _remove_docstrings(node: ast.AST) -> None:
+    """Also those below an attribute or a constant: a statement that is only a text does nothing."""
+    body = getattr(node, "body", None)
+    if isinstance(body, list):
+        node.body = [each for each in body if not _is_text(each)]  # type: ignore[attr-defined]
+
+
+def _is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def _does_the_same(root: Path, base: str, file: str, *, docstrings: bool = True) -> bool:
+    before = _git(root, "show", f"{base}:{file}")
+    now = root / file
+    if before is None or not now.is_file():
+        return False  # it is new, or it was deleted
+    try:
+        after = now.read_text()
+    except UnicodeDecodeError:
+        return False
+    return program_of(file, before, docstrings=docstrings) == program_of(file, after, docstrings=docstrings)
+
+
+def _only_described(root: Path, base: str, file: str) -> bool:
+    """Whether the docstrings of a program changed, and nothing else that it does."""
+    if not file.endswith(".py") or _does_the_same(root, base, file):
+        return False
+    return _does_the_same(root, base, file, docstrings=False)
 
 
 def base_commit() -> str | None:

@@ -2,6 +2,7 @@
 
 1. What always runs: unit tests, the simulation, a walk with kills for each family of sinks, the first five minutes, the upgrade.
 2. What the change reaches (`tests/tiers/reach.py`), compared with the commit of the last recorded run, and what failed in that.
+   Comments and the prose of a page reach nothing, docstrings the tests of the examples in them.
 3. Of the rest one quarter: four consecutive commits run everything, and so does `make nightly`.
 
 Without a recorded commit, in a clone without its history, or when a change reaches no test at all, everything runs.
@@ -25,6 +26,8 @@ from tests.tiers.reach import Reach, runs_always, unit_of
 VARIABLE = "TIDEGATE_SELECTION"
 """The file with the selection. Without it every test runs."""
 TURNS = 4
+DOCSTRING_TESTS = ("tests/integration/test_docstring_examples.py",)
+"""Those of the examples that need Spark. The others are among the architecture tests, which always run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,8 @@ def selection_for(
     reached = reach.reached(change.files)
     if change.files and not reached:
         return Selection(dict.fromkeys(reach.units, _WHOLE))
+    if change.described:
+        reached |= dict.fromkeys(DOCSTRING_TESTS, min(change.described))
     return select(reach.units, dict.fromkeys(failed, _FAILED) | reached, turn, turns)
 
 

@@ -142,21 +142,82 @@ def test_a_commit_that_this_clone_does_not_have_is_an_unknown_change():
 def test_a_recorded_run_and_a_corrected_budget_are_no_change(tmp_path: Path):
     """The commit that records a whole run is compared with that run: it must not select everything again."""
 
-    def git(*words: str) -> str:
-        named = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
-        return subprocess.run(["git", *named, *words], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
-
-    git("init", "--quiet")
-    git("commit", "--quiet", "--allow-empty", "--message", "base")
-    base = git("rev-parse", "HEAD").strip()
-    (tmp_path / "tests" / "tiers").mkdir(parents=True)
-    (tmp_path / "tests" / "tiers" / "times.jsonl").write_text("{}\n")
-    (tmp_path / "tests" / "tiers" / "budgets.py").write_text("MOST_S = 1\n")
-    git("add", ".")
-    git("commit", "--quiet", "--message", "record")
+    base = committed(tmp_path, {})
+    committed(tmp_path, {"tests/tiers/times.jsonl": "{}\n", "tests/tiers/budgets.py": "MOST_S = 1\n"})
     assert change_since(base, tmp_path) == Change(base, frozenset())
     (tmp_path / "new.py").touch()
     assert change_since(base, tmp_path) == Change(base, frozenset({"new.py"}))
+
+
+PROGRAM = 'def double(x):\n    """Return twice x."""\n    return 2 * x\n'
+PAGE = "Call it.\n\n```python\ndouble(1)\n```\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "before", "after"),
+    [
+        ("a.py", PROGRAM, PROGRAM.replace("    return", "    # Faster than a sum.\n    return")),
+        ("a.py", PROGRAM, PROGRAM.replace("2 * x", "(\n        2 * x\n    )")),
+        ("a.md", PAGE, PAGE.replace("Call it.", "Call it once.")),
+    ],
+)
+def test_comments_layout_and_prose_are_no_change(tmp_path: Path, file: str, before: str, after: str):
+    base = committed(tmp_path, {file: before})
+    committed(tmp_path, {file: after})
+    assert change_since(base, tmp_path) == Change(base, frozenset())
+
+
+@pytest.mark.parametrize(
+    ("file", "before", "after"),
+    [
+        ("a.py", PROGRAM, PROGRAM.replace("2 *", "3 *")),
+        ("a.py", PROGRAM, PROGRAM.replace("2 * x", "'Return twice x.'")),
+        ("a.py", PROGRAM, "def double(x:\n"),
+        ("a.md", PAGE, PAGE.replace("double(1)", "double(2)")),
+        ("a.md", "<!--\nx = 1\n-->\n", "<!--\nx = 2\n-->\n"),
+        ("a.toml", "x = 1  # one\n", "x = 1\n"),
+    ],
+)
+def test_another_program_another_block_and_any_other_file_are_a_change(
+    tmp_path: Path, file: str, before: str, after: str
+):
+    base = committed(tmp_path, {file: before})
+    committed(tmp_path, {file: after})
+    assert change_since(base, tmp_path) == Change(base, frozenset({file}))
+
+
+def test_a_deleted_file_is_a_change(tmp_path: Path):
+    base = committed(tmp_path, {"a.py": "# nothing\n"})
+    (tmp_path / "a.py").unlink()
+    assert change_since(base, tmp_path) == Change(base, frozenset({"a.py"}))
+
+
+def test_other_docstrings_select_the_tests_of_their_examples_only(tmp_path: Path, reach: Reach):
+    base = committed(tmp_path, {"src/a.py": PROGRAM})
+    committed(tmp_path, {"src/a.py": PROGRAM.replace("twice x", "x doubled")})
+    change = change_since(base, tmp_path)
+    assert change == Change(base, frozenset(), frozenset({"src/a.py"}))
+    chosen = selection_for(change, reach, turn=0, turns=0).chosen
+    assert [unit for unit, why in chosen.items() if why != "always"] == ["tests/integration/test_docstring_examples.py"]
+
+
+def committed(repository: Path, files: dict[str, str]) -> str:
+    """A commit with these files, in a repository that is made if it is not there."""
+
+    def git(*words: str) -> str:
+        named = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+        return subprocess.run(
+            ["git", *named, *words], cwd=repository, check=True, capture_output=True, text=True
+        ).stdout
+
+    git("init", "--quiet")
+    for name, text in files.items():
+        file = repository / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    git("add", ".")
+    git("commit", "--quiet", "--allow-empty", "--message", "a step")
+    return git("rev-parse", "HEAD").strip()
 
 
 def test_what_failed_in_the_run_before_runs_again(reach: Reach):
