@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 from tests.sparks import ROOT
@@ -38,6 +39,7 @@ def imports_of(module: str, path: Path, modules: Mapping[str, Path]) -> Iterator
                     yield imported
 
 
+@cache
 def import_graph(packages: tuple[Path, ...]) -> Graph:
     modules = {name: path for package in packages for name, path in modules_of(package).items()}
     return {name: set(imports_of(name, path, modules)) for name, path in modules.items()}
