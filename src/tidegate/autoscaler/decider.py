@@ -62,10 +62,12 @@ class ScalingDecider:
         if sample.pending_rows:
             self._row_limit = sample.largest_epoch
         stable_ms = sample.running_since_ms + config.stabilization_ms
+        # By its beginning: a sample that reaches back into the start contains slow first epochs.
         if sample.from_ms < stable_ms:
             self._before = sample
             return self._wait(DecisionKind.STABILIZING, sample, stable_ms)
         self._window.append(sample)
+        # Arrivals are a difference between two samples, so one alone decides nothing, however long it is.
         full_ms = self._window[0].from_ms + config.window_ms
         if sample.to_ms < full_ms or (self._before is None and len(self._window) < 2):
             return self._wait(DecisionKind.COLLECTING, sample, full_ms)
@@ -116,6 +118,7 @@ class ScalingDecider:
     def _restarted(self, sample: EpochSample) -> None:
         self._window.clear()
         self._before = None
+        # A restart with the same parallelism does not interrupt the wait to scale down.
         if self._last is not None and sample.parallelism != self._last.parallelism:
             self._wanted.clear()
         pending = self._pending
@@ -143,6 +146,7 @@ class ScalingDecider:
             )
             return ScalingDecision(kind=kind, at_ms=now_ms, parallelism=current, recommended=current, evaluation=found)
         computed = ceil(exact - _ROUNDING)
+        # One step is bounded by factors of the current parallelism, as in Flink: the next measurement corrects the rest.
         factor = min(max(exact / current, 1 - config.scale_down_factor), 1 + config.scale_up_factor)
         limited = self._limited(ceil(factor * current - _ROUNDING), current)
         aligned = limited if limited == current else self._aligned(limited, current)
@@ -160,6 +164,8 @@ class ScalingDecider:
             if until_ms > now_ms:
                 kind = DecisionKind.DELAYED if found.is_outside else DecisionKind.BALANCED
                 return decided(kind, until_ms=until_ms)
+            # The largest parallelism wanted in the interval decides. If the load was within its boundaries then, nothing
+            # changes.
             if not chosen.is_outside:
                 return decided(DecisionKind.BALANCED)
             return decided(DecisionKind.SCALE_DOWN, recommended=chosen.parallelism)

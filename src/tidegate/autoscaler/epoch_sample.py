@@ -52,7 +52,7 @@ class EpochSample:
     levels: tuple[LevelSample, ...]
     """Levels whose tasks measured their time. Empty: none did."""
     pending_rows: int | None = None
-    """Rows that the last epoch could have read and did not. None: the sources do not tell."""
+    """Rows that the last epoch could have read and did not. None: the sources do not report it."""
     working_ms: int
     """How long epochs ran, with what Structured Streaming takes for each. The rest of the time, the job waited: for rows, for its
     trigger, or for a sink that is too slow."""
@@ -77,3 +77,25 @@ class EpochSample:
             pending_rows=self.pending_rows if later.pending_rows is None else later.pending_rows,
             working_ms=self.working_ms + later.working_ms,
         )
+
+
+_PARTS = 60
+"""A window consists of about so many samples, or of as many as there are epochs."""
+
+
+class SampleCollector:
+    """`window_ms` is the time over which decisions average."""
+
+    def __init__(self, window_ms: int) -> None:
+        self._least_ms = window_ms // _PARTS
+        self._open: EpochSample | None = None
+
+    def add(self, epoch: EpochSample) -> EpochSample | None:
+        """Add a sample of one epoch. Returns a sample of all epochs since the last one that was returned, if they took long
+        enough. Epochs of an attempt that has ended are dropped if they did not."""
+        before = self._open
+        follows = before is not None and before.running_since_ms == epoch.running_since_ms
+        found = before.plus(epoch) if before is not None and follows else epoch
+        is_complete = found.duration_ms >= self._least_ms
+        self._open = None if is_complete else found
+        return found if is_complete else None

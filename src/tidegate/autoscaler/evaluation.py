@@ -55,7 +55,7 @@ class Evaluation:
     lag: float
     """Rows of backlog."""
     has_lag: bool
-    """Whether the sources tell their backlog."""
+    """Whether the sources report their backlog."""
     catch_up_data_rate: float
     """What has to be processed in addition, to finish the backlog in time."""
     restart_rate: float
@@ -79,12 +79,15 @@ class Evaluation:
         """The parallelism, not rounded, with which it can process this. Infinite if the source stage alone takes too long."""
         if rate <= 0 or isinf(self.true_processing_rate):
             return 0.0
+        # The time that is left for a row at this rate, once the fixed part is done.
         left_s = 1 / rate - self.fixed_s
         return self.parallelism * self._scaled_s / left_s if left_s > 0 else inf
 
     @property
     def reachable_parallelism(self) -> float:
         """Not rounded. Beyond it, more tasks would come closer than to `_NEAR` of what no parallelism exceeds."""
+        # A row takes fixed + scaled · current / p seconds with parallelism p. Solved for p at which the rate is `_NEAR` of 1 /
+        # fixed, the rate with infinitely many tasks.
         return self.parallelism * self._scaled_s * _NEAR / (1 - _NEAR) / self.fixed_s if self.fixed_s > 0 else inf
 
     def rate_at(self, parallelism: int) -> float:
@@ -113,6 +116,8 @@ def evaluate(
     levels = _together(samples)
     if not levels:
         return None
+
+    # What a row takes: a part that more tasks share, and a part that they do not.
     rows = sum(each.rows_in for each in samples)
     read_rate = rows / seconds
     busy_s = {each.level: _busy_ms(each, config.aggregator) / 1000 for each in levels}
@@ -120,8 +125,12 @@ def evaluate(
     fixed_s = _fixed_s(samples, total_s, row_limit) + (busy_s.get(SOURCE_LEVEL, 0.0) / rows if rows else 0.0)
     scaled_s = sum(seconds for level, seconds in busy_s.items() if level != SOURCE_LEVEL) / rows if rows else 0.0
     from_busy = 1 / (fixed_s + scaled_s) if rows and fixed_s + scaled_s > 0 else inf
+
+    # As in Flink: busy time overestimates what a job can do, so what it did while it caught up replaces a computed rate that is
+    # larger by more than the threshold. A smaller one is kept.
     observed = _observed_rate(samples, config)
     is_observed = observed is not None and from_busy > observed * (1 + config.observed_switch)
+
     target = _arrival_rate([*([] if before is None else [before]), *samples], read_rate)
     lag = (last.pending_rows or 0) + _arrived_meanwhile(last, target)
     catch_up_s = config.catch_up_ms / 1000

@@ -67,6 +67,7 @@ def _conclusion(decision: ScalingDecision, found: Evaluation, config: Autoscaler
                 f"the sources and into what each epoch takes besides its rows{fixed}. Give the sources more partitions, or let "
                 "epochs read more rows."
             )
+        # BALANCED, and nothing else was computed. Otherwise another parallelism was, but not for a reason to act.
         case _ if decision.aligned in (None, p):
             return f"It leaves the job at {p}, which is right."
         case _:
@@ -77,7 +78,7 @@ def _conclusion(decision: ScalingDecision, found: Evaluation, config: Autoscaler
 
 
 def _measured(found: Evaluation) -> Iterator[str]:
-    backlog = f"{found.lag:,.0f} rows wait" if found.has_lag else "its sources do not tell how many rows wait"
+    backlog = f"{found.lag:,.0f} rows wait" if found.has_lag else "its sources do not report how many rows wait"
     yield (
         f"In the last {_time(found.duration_ms)} the job read {_rate(found.read_rate)}; {_rate(found.target_data_rate)} "
         f"arrived, and {backlog}."

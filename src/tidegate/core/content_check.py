@@ -1,4 +1,5 @@
-"""Tells whether a file still has the content it was written with. Not against forgery: against disks, and torn or mixed-up files.
+"""Checksums that show whether a file still has its original content. They detect damage by disks, and torn or mixed-up files;
+they do not protect against forgery.
 
 CRC-32, because every epoch computes it for the files that it adds: a seventh of the time of SHA-256, which storage uses.
 """
@@ -50,6 +51,6 @@ def require_same(path: Path, found: str, expected: str) -> None:
 
 
 def condemn(path: Path) -> None:
-    """Cut a damaged file by a byte. All versions that link it, and those that are being made from them, then have a file of the
-    wrong size, and nobody opens them any more."""
+    """Cut the last byte of a damaged file. All versions that link it, and those that are being made from them, then have a file
+    of the wrong size, and are not opened again."""
     os.truncate(path, max(0, path.stat().st_size - 1))

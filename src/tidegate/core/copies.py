@@ -52,6 +52,7 @@ def copier_of(tp: Any) -> Callable[[Any], Any] | None:
     plain, shallow = _shallow(tp, inner)
 
     def copied(value: Any) -> Any:
+        # Exactly this class: a subclass may hold mutable attributes, so it is serialized like everything else.
         if value.__class__ is plain:
             return shallow(value)
         return None if value is None else decode(encode(value))
@@ -81,17 +82,20 @@ def _shallow(tp: Any, schema: TypeSchema) -> tuple[type | None, Callable[[Any], 
     if plain is not None and all(_is_fixed(schema[part]) for part in ("element", "key", "value") if part in schema):
         return plain, plain.copy
     if schema["type"] == "struct" and isinstance(tp, type) and all(_is_fixed(f["type"]) for f in schema["fields"]):
+        # A msgspec.Struct copies itself in C.
         if hasattr(tp, "__struct_config__"):
             return tp, copy.copy
+        # Without slots, `__dict__` holds all attributes. Dataclasses with slots are serialized.
         if is_dataclass(tp) and not hasattr(tp, "__slots__"):
             return tp, _copied_attributes
     return None, copy.copy
 
 
 def _copied_attributes(value: Any) -> Any:
-    made = value.__class__.__new__(value.__class__)
-    made.__dict__.update(value.__dict__)
-    return made
+    # Not through `__init__`, which may have side effects or required arguments that are no fields.
+    duplicate = value.__class__.__new__(value.__class__)
+    duplicate.__dict__.update(value.__dict__)
+    return duplicate
 
 
 def _is_fixed(schema: TypeSchema) -> bool:

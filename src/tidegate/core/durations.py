@@ -9,15 +9,19 @@ from typing import Literal
 
 from tidegate.core.errors import GraphError
 
-_UNITS_MS: dict[str, float] = {
-    "ns": 1e-6, "us": 1e-3, "µs": 1e-3,
-    "ms": 1, "milli": 1, "millis": 1, "millisecond": 1, "milliseconds": 1,
-    "": 1,
-    "s": 1000, "sec": 1000, "secs": 1000, "second": 1000, "seconds": 1000,
-    "m": 60_000, "min": 60_000, "mins": 60_000, "minute": 60_000, "minutes": 60_000,
-    "h": 3_600_000, "hour": 3_600_000, "hours": 3_600_000,
-    "d": 86_400_000, "day": 86_400_000, "days": 86_400_000,
-}  # fmt: skip
+_UNITS_MS = {
+    unit: float(ms)
+    for ms, units in (
+        (1e-6, ("ns",)),
+        (1e-3, ("us", "µs")),
+        (1, ("", "ms", "milli", "millis", "millisecond", "milliseconds")),
+        (1000, ("s", "sec", "secs", "second", "seconds")),
+        (60_000, ("m", "min", "mins", "minute", "minutes")),
+        (3_600_000, ("h", "hour", "hours")),
+        (86_400_000, ("d", "day", "days")),
+    )
+    for unit in units
+}
 _UNITS_BYTES = {
     unit: float(1 << shift)
     for shift, units in (
@@ -52,6 +56,8 @@ def duration_ms(value: Duration, least_ms: int = 1) -> int:
     number = str(value).strip()
     if not _NUMBER.fullmatch(number):
         return option_ms(number)
+
+    # A bare number, with a sign or an exponent, too: only 0 means the same in every unit.
     if float(number) == 0:
         return 0
     raise ValueError(f"{value!r} has no unit. Write {_with_unit(number, least_ms)}")
@@ -67,8 +73,8 @@ def _with_unit(number: str, least_ms: int) -> str:
 
 
 def argument_ms(name: str, value: Duration, *, of: str = "", least_ms: int = 1) -> int:
-    """The same for an argument of a public method. Raises GraphError, which names the argument; `of` is the class or method:
-    `TumblingEventTimeWindows.of`.
+    """Convert an argument of a public method, as `duration_ms` does. Raises GraphError, which names the argument; `of` is the
+    class or method: `TumblingEventTimeWindows.of`.
     """
     try:
         return duration_ms(value, least_ms)

@@ -85,7 +85,7 @@ class UserCodeError(TidegateError):
 
 
 class EpochFailed(TidegateError):
-    """An epoch could not be completed. None of its output was published."""
+    """An epoch could not be completed. None of its output was committed."""
 
     code = "EPOCH_FAILED"
     retryable = True
@@ -130,7 +130,7 @@ class RestoreError(TidegateError):
 
 
 class ConnectorError(TidegateError):
-    """A source or target did not do what was asked, or output could not be published."""
+    """A source or target did not do what was asked, or output could not be committed."""
 
     code = "CONNECTOR"
 

@@ -24,10 +24,10 @@ class ClaimedTerm(NamedTuple):
 
     term: Term
     last: int
-    """The number of the last epoch that a checkpoint in the log contains; output of later ones is not released.
+    """The number of the last epoch that a checkpoint in the log contains; output of later ones is not committed.
     `UNBOUNDED` in mode AT_LEAST_ONCE, whose output precedes its checkpoint."""
     own: bool = True
-    """False: a claim of another history, whose output in a target the user has accepted. What else that history published is not
+    """False: a claim of another history, whose output in a target the user has accepted. What else that history committed is not
     known."""
 
     def reaching(self, number: int) -> ClaimedTerm:
@@ -53,14 +53,15 @@ class History:
         Only the current lineage is checked. Output of a lineage that the job has abandoned is offered to the target once more:
         see decision 0028.
         """
+        # Whatever carries the own term was written by this owner: the log may not have heard of its last epochs yet.
         return lineage != self.lineage or epoch.term == self.owner or knows(self.claims, epoch)
 
     def covers(self, marker: EpochId, epoch: EpochId) -> bool:
-        """Whether a marker says that output of this epoch was published."""
+        """Whether a marker says that output of this epoch was committed."""
         return covers(self.claims, marker, epoch)
 
     def hides(self, marker: EpochId, epoch: EpochId) -> bool:
-        """Whether a target that compares numbers would wrongly take output of this epoch for published."""
+        """Whether a target that compares numbers would wrongly take output of this epoch for committed."""
         return hides(self.claims, marker, epoch)
 
     def is_own(self, term: Term) -> bool:
@@ -88,7 +89,7 @@ def _is_before(claims: Claims, term: Term) -> bool:
 
 
 def covers(claims: Claims, marker: EpochId, epoch: EpochId) -> bool:
-    """Whether a marker in a target says that output of `epoch` was published: in one claim by their numbers, else if both claims
+    """Whether a marker in a target says that output of `epoch` was committed: in one claim by their numbers, else if both claims
     are of this history. A marker of another history was moved by somebody who may never have had this output."""
     if epoch.term == marker.term:
         return epoch.number <= marker.number
@@ -97,7 +98,9 @@ def covers(claims: Claims, marker: EpochId, epoch: EpochId) -> bool:
 
 
 def hides(claims: Claims, marker: EpochId, epoch: EpochId) -> bool:
-    """Whether a target that compares numbers would take this output for published, and nothing shows that it was."""
+    """Whether a target that compares numbers would take this output for committed, and nothing shows that it was."""
+    # A marker that packs an epoch into one number has no room for the random bits of its term. A user's committer may compare
+    # whole terms instead.
     by_number = (ordinal(epoch.term), epoch.number) <= (ordinal(marker.term), marker.number)
     return (by_number or epoch <= marker) and not covers(claims, marker, epoch)
 
@@ -111,6 +114,7 @@ def learnt(claims: Claims, epoch: EpochId, own: bool = True) -> Claims:
     """Return the claims after the log took over this epoch from elsewhere: from a savepoint, or from a target if not `own`."""
     if knows(claims, epoch):
         return claims
+    # The term is listed, but its last epoch is older: it reaches further now.
     if any(c.term == epoch.term for c in claims):
         return reached(claims, epoch)
     # By their numbers: a term of an earlier version is a small number, whatever it counts.

@@ -28,11 +28,13 @@ def term_of(ordinal: int, random_bits: int | None) -> Term:
     """Return the term of the claim with this number. None: without random bits, for tests."""
     if random_bits is None:
         return Term(ordinal)
+    # The count is in the high bits, so terms of one history are ordered by their claims, whatever the random bits are.
     return Term(ordinal << _RANDOM_BITS | random_bits & (1 << _RANDOM_BITS) - 1)
 
 
 def ordinal(term: Term | int) -> int:
     """Return the number of a claim, as people see it."""
+    # A small number is a count without random bits: of a test, or of an earlier version.
     return term if term < 1 << _RANDOM_BITS else term >> _RANDOM_BITS
 
 
@@ -72,6 +74,7 @@ class EpochId:
     def as_checkpoint_id(self) -> int:
         """The epoch as functions know it: one number, greater for every later epoch of the job. In the first run of a job it is
         the number of the epoch."""
+        # 32 bits hold the number of an epoch for 136 years, at one a second.
         return (ordinal(self.term) - 1) << 32 | self.number
 
     def next(self) -> EpochId:

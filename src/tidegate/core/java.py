@@ -17,21 +17,23 @@ JAVA_NEEDED = (
 
 
 def find_java() -> str | None:
-    """The program that Spark runs: that of JAVA_HOME, or else `java` on the path. None if there is no such file."""
+    """Return the program that Spark runs: that of JAVA_HOME, or else `java` on the path. None if there is no such file."""
     home = os.environ.get("JAVA_HOME")
     return shutil.which(os.path.join(home, "bin", "java")) if home else shutil.which("java")
 
 
 def java_problem() -> str | None:
-    """What is wrong with the Java on this machine, as a sentence. None if it suits, or if its version cannot be told."""
+    """Return what is wrong with the Java on this machine, as a sentence. None if it suits, or if its version is unknown."""
     home, java = os.environ.get("JAVA_HOME"), find_java()
     if java is None:
         return f"JAVA_HOME is {home!r}, and has no bin/java." if home else "There is no `java` on the PATH."
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60).stderr
+        # `java -version` prints to standard error.
+        printed = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60).stderr
     except (OSError, subprocess.SubprocessError) as error:
         return f"{java} cannot be run: {error}."
-    found = re.search(r'version "(?:1\.)?(\d+)', told)
-    if found is None or int(found[1]) >= NEEDED_VERSION:
+    # Java 8 and older call themselves 1.8.
+    match = re.search(r'version "(?:1\.)?(\d+)', printed)
+    if match is None or int(match[1]) >= NEEDED_VERSION:
         return None
-    return f"{java} is Java {found[1]}."
+    return f"{java} is Java {match[1]}."

@@ -82,6 +82,7 @@ def _locate(record: logging.LogRecord) -> bool:
     job = said.setdefault("job", None if context is None else context.job)
     epoch = said.setdefault("epoch", None if at is None else str(at))
     said.setdefault("term", None if at is None else ordinal(at.term))
+    # Always set: the text format of a program may contain %(where)s.
     said["where"] = f"[{' '.join(str(each) for each in (job, epoch) if each)}] " if job else ""
     return True
 
@@ -120,11 +121,12 @@ def _shown(value: Any) -> Any:
     return value if isinstance(value, int | float | bool) else redacted(str(value))
 
 
-def speak(stream: TextIO | None = None, format: str | None = None) -> None:
+def configure_logging(stream: TextIO | None = None, format: str | None = None) -> None:
     """Show lines of level INFO and above, unless the program has configured logging. `format` is `text` or `json`; without
     it, the environment variable TIDEGATE_LOG_FORMAT decides.
     """
     logger, root = logging.getLogger("tidegate"), logging.getLogger()
+    # Any of these shows that the program has configured logging.
     if root.handlers or logger.handlers or logger.level != logging.NOTSET:
         return
     stream = stream or sys.stderr
@@ -136,6 +138,7 @@ def speak(stream: TextIO | None = None, format: str | None = None) -> None:
         handler.setFormatter(TextFormatter("\r\033[K" if stream.isatty() else ""))
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
+    # A root handler that the program adds later would print each line again.
     logger.propagate = False
     logging.getLogger("py4j").setLevel(logging.ERROR)
 

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 class StateTracking:
     """How accesses to keyed state are sampled."""
 
+    # The defaults are Flink's, of `state.latency-track.*` and `state.size-track.*`.
     sample_interval: int = 100
     """One access in this many is measured."""
     history_size: int = 128
     """Measurements of one state and one kind of access that quantiles are made of: the last ones of an epoch."""
     by_state: bool = True
-    """Whether states are told apart. If not, the accesses of one kind to all states of an operator count together."""
+    """Whether states are measured separately. If not, the accesses of one kind to all states of an operator count together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +23,7 @@ class Measuring:
     """What is measured in tasks."""
 
     tasks: bool = True
-    """Time, bytes, memory, timers, and what the state backend was asked to tell."""
+    """Time, bytes, memory, timers, and the metrics that the state backend was asked for."""
     hot_keys: bool = True
     """The keys with the most rows. Only with `tasks`."""
     latencies: StateTracking | None = None

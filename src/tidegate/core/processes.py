@@ -1,4 +1,4 @@
-"""Process names from which another process on the same machine can tell whether the process is still alive."""
+"""Names of processes by which another process on the same machine can check whether they are still alive."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ def has_died(process: str) -> bool:
     machine, _, rest = process.rpartition("/")[0].rpartition("/")
     begun = process.rpartition("/")[2]
     try:
+        # Of another machine or namespace nothing is known here, and an empty name says nothing at all.
         if not rest.isdecimal() or machine != _machine():
             return False
         return _begun(int(rest)) != begun
@@ -51,13 +52,16 @@ def has_died(process: str) -> bool:
 
 
 def _machine() -> str:
+    # Process numbers are those of a namespace: the boot id alone would confuse two containers of one host.
     boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
     return f"{boot}/{os.readlink(_PROC / 'self/ns/pid')}"
 
 
 def _begun(pid: int) -> str:
     """Return the start time of a process in ticks since boot. A zombie counts as gone."""
+    # proc(5): the command, in parentheses, may contain spaces and parentheses itself. Behind the last one begins field 3, so
+    # the start time, field 22, is the 20th of these.
     fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     if fields[0] in ("Z", "X"):
         raise FileNotFoundError(f"process {pid} is dead")
-    return fields[19]
+    return fields[22 - 3]

@@ -29,6 +29,7 @@ class PublicNames:
         if name not in self._places:
             raise AttributeError(f"module {self._module!r} has no attribute {name!r}")
         place = self._places[name]
+        # `from tidegate import errors as errors` in a stub is a submodule, and no attribute until it is imported.
         if place == _PACKAGE:
             return import_module(f"{place}.{name}")
         found: object = getattr(import_module(place), name)

@@ -49,6 +49,7 @@ def _redact(record: logging.LogRecord) -> bool:
     text = record.getMessage()
     shown = redacted(text)
     if shown != text:
+        # The text is complete. Left in place, the arguments would be formatted into it a second time.
         record.msg, record.args = shown, ()
     return True
 

@@ -44,7 +44,9 @@ def time_ms(moment: int | datetime) -> int:
     """Convert a time to milliseconds. A datetime without a time zone, as in a `timestamp_ntz` column, is taken as
     UTC."""
     if isinstance(moment, datetime):
+        # Division of timedeltas is exact. `timestamp()` is a float, which loses microseconds of distant years.
         return ((moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)) - _EPOCH) // _MILLISECOND
+    # To Python a bool is an int, but True is no time.
     if isinstance(moment, bool) or not isinstance(moment, int):
         raise WrongValue(f"{moment!r} is not a time. Use a datetime, or milliseconds since 1970 as an int.")
     if not MIN_WATERMARK <= moment <= MAX_WATERMARK:

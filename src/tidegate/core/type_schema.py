@@ -111,6 +111,7 @@ def _describe(info: Any, path: str, inside: tuple[type, ...]) -> TypeSchema:  # 
             return _describe_struct(cls, fields, "array" if array_like else "map", path, inside)
         case i.NamedTupleType(cls=cls, fields=fields):
             return _describe_struct(cls, fields, "array", path, inside)
+        # Everything below is refused. Each kind has its own advice, since the next step differs.
         case i.AnyType():
             raise _refusal(
                 path, "", f"has no definite type. Name the types inside, as in list[int] or dict[str, float]. {ADVICE}"
@@ -142,6 +143,7 @@ def _describe_union(types: tuple[Any, ...], path: str, inside: tuple[type, ...])
 
 
 def _describe_struct(cls: type, fields: Any, layout: str, path: str, inside: tuple[type, ...]) -> TypeSchema:
+    # A description is a tree; a class that contains itself has no finite one.
     if cls in inside:
         raise _refusal(
             path, cls.__name__, "contains itself. Keep the parts in a list or a dict, and refer to them by number."
@@ -155,6 +157,7 @@ def _describe_struct(cls: type, fields: Any, layout: str, path: str, inside: tup
         if field.default_factory is not msgspec.NODEFAULT:
             default = field.default_factory()
         if default is not msgspec.NODEFAULT:
+            # Descriptions are stored and compared as JSON, so the default must be what JSON makes of it.
             entry["default"] = msgspec.json.decode(msgspec.json.encode(default))
         described.append(entry)
     return {"type": "struct", "name": cls.__name__, "layout": layout, "fields": described}
@@ -165,6 +168,7 @@ _HASHABLE = frozenset({*_SCALAR_INFO.values(), "enum"})
 
 def _hashable(info: Any, path: str, inside: tuple[type, ...]) -> TypeSchema:
     schema = _describe(info, path, inside)
+    # A tuple is hashable if all its parts are, at any depth.
     parts = [schema]
     while parts:
         part = parts.pop()

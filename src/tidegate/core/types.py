@@ -54,6 +54,7 @@ def codec_of(tp: Any) -> Codec:
 
     optional = schema["type"] == "optional"
     kind = schema["of"]["type"] if optional else schema["type"]
+    # Most state is scalars. For these, comparing the class replaces the decoding that checks all other types.
     exact = _SCALARS.get(kind)
     if exact is not None:
         classes = (*exact, type(None)) if optional else exact
@@ -62,6 +63,7 @@ def codec_of(tp: Any) -> Codec:
             try:
                 if value.__class__ not in classes:
                     value = _plain(value)
+                    # As for type checkers, an int may stand where a float is declared.
                     if kind == "float" and value.__class__ is int:
                         value = float(value)
                     if value.__class__ not in classes:
@@ -118,6 +120,7 @@ def _refuse_value(value: Any, shown: str, error: Exception | None) -> NoReturn:
         why = "Integers are kept in 64 bits; use Decimal, or str, for larger ones."
     elif isinstance(error, OverflowError):
         why = "In UTC it lies outside the years 1 to 9999."
+    # msgspec writes "Expected `int`, got `str` - at `$.field`". Only the part after `$` says more than our own sentence.
     elif error is not None and not str(error).startswith("Expected `"):
         why = f"{error}."
     elif "$" in str(error):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from tidegate.core.log_setup import in_this_context
 from tidegate.events.event import JobEvent
-from tidegate.events.listener import JobListener, tell
+from tidegate.events.listener import JobListener, notify
 
 log = logging.getLogger("tidegate")
 
@@ -31,6 +31,7 @@ class EventBus:
     def emit(self, event: JobEvent) -> None:
         """Write the event to the log and hand it to every listener. After `close`, only to the log."""
         log.log(event.severity, "%s", event, extra={"event": event.NAME, "attributes": event.attributes()})
+        # Held for all queues together, so every listener gets the same order. Putting into a queue never waits.
         with self._order:
             if not self._closed:
                 for delivery in self._deliveries:
@@ -57,6 +58,7 @@ class _Delivery:
         self._listener = listener
         self._name = type(listener).__name__
         self._most_waiting = most_waiting
+        # Bounded by `offer`. A bounded queue would make the job wait for a slow listener.
         self._waiting: queue.SimpleQueue[JobEvent | None] = queue.SimpleQueue()
         self._dropped = 0
         self._errors = 0
@@ -86,6 +88,7 @@ class _Delivery:
     def join(self, within_s: float) -> None:
         self._thread.join(within_s)
         if self._thread.is_alive():
+            # Without the None that `finish` has put there.
             left = max(0, self._waiting.qsize() - 1)
             log.warning("listener %s has not finished in time: %d events were not handled", self._name, left)
         if self._dropped:
@@ -94,7 +97,7 @@ class _Delivery:
     def _run(self) -> None:
         while (event := self._waiting.get()) is not None:
             try:
-                tell(self._listener, event)
+                notify(self._listener, event)
             except Exception as error:
                 self._failed(event.NAME, error)
         try:

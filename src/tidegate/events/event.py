@@ -192,6 +192,7 @@ class CheckpointEvent(JobEvent):
             "fullSize": self.full_size_bytes,
             "checkpointStatus": self.status,
             "checkpointType": self.checkpoint_type,
+            # Flink's attribute. A checkpoint takes a finished epoch, so there are no rows in flight to store.
             "isUnaligned": False,
             "epoch": self.epoch,
             "durationMs": self.duration_ms,
@@ -203,6 +204,7 @@ class CheckpointEvent(JobEvent):
         return found
 
     def __str__(self) -> str:
+        # Flink's types: `Savepoint` and `Terminate Savepoint`.
         what = "savepoint" if "Savepoint" in self.checkpoint_type else "checkpoint"
         if not self.completed:
             return f"{what} {self.checkpoint_id} failed: {self.failure_message}"
@@ -274,6 +276,7 @@ class JobFailureEvent(JobEvent):
         return {
             **known,
             "canRestart": self.can_restart,
+            # Flink's attribute. Every failure here restarts the whole job; there are no regions.
             "isGlobalFailure": True,
             "failureLabel.kind": self.kind,
             "failureMessage": self.message,
@@ -327,8 +330,9 @@ class JobInitializationEvent(JobEvent):
     def __str__(self) -> str:
         if self.checkpoint_id is None:
             return f"job {self.job} is ready after {show_ms(self.duration_ms)}"
-        found, fetched = (sum(each) for each in zip(*((t.local_bytes, t.remote_bytes) for t in self.tasks), (0, 0)))
+        local_bytes = sum(task.local_bytes for task in self.tasks)
+        fetched_bytes = sum(task.remote_bytes for task in self.tasks)
         return (
             f"state of checkpoint {self.checkpoint_id} is back after {show_ms(self.duration_ms)}: "
-            f"{found / 1e6:,.1f} MB found on local disk, {fetched / 1e6:,.1f} MB fetched"
+            f"{local_bytes / 1e6:,.1f} MB found on local disk, {fetched_bytes / 1e6:,.1f} MB fetched"
         )

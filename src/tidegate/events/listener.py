@@ -43,7 +43,7 @@ class JobListener:
         """The job has ended. Called once, after the last event."""
 
 
-def tell(listener: JobListener, event: JobEvent) -> None:
+def notify(listener: JobListener, event: JobEvent) -> None:
     """Call the listener's method for this kind of event."""
     match event:
         case EpochEvent():

@@ -84,6 +84,8 @@ def _of_the_driver(s: AlertSettings) -> Iterator[AlertRule]:
     yield AlertRule(
         name="TidegateDriverDown",
         severity=Severity.CRITICAL,
+        # The only sample whose `job` is that of the scrape configuration. All others carry the name of the job
+        # (`honor_labels`).
         expr='up{job="tidegate"} == 0',
         for_s=s.evaluation_s,
         summary="No tidegate job answers at {{ $labels.instance }}",
@@ -96,6 +98,7 @@ def _of_the_driver(s: AlertSettings) -> Iterator[AlertRule]:
     yield AlertRule(
         name="TidegateJobRestarting",
         severity=Severity.CRITICAL,
+        # An ordinary restart takes about 25 s, and two evaluations must see the same outage.
         expr=f"{_(c.DOWNTIME)} > {max(60, 2 * s.evaluation_s)}",
         summary="Job {{ $labels.job }} has been down for {{ $value | humanizeDuration }}",
         meaning="The job has failed and has not been able to return to its last checkpoint.",
@@ -117,10 +120,12 @@ def _of_the_driver(s: AlertSettings) -> Iterator[AlertRule]:
 
 def _of_checkpoints(s: AlertSettings) -> Iterator[AlertRule]:
     interval, age = _(c.CHECKPOINT_INTERVAL), _(c.UNPROTECTED_AGE)
+    # With short intervals, a checkpoint would be too old between one evaluation and the next.
     limit = f"clamp_min({s.checkpoint_intervals} * {interval}, {2 * s.evaluation_s})"
     yield AlertRule(
         name="TidegateCheckpointsFailing",
         severity=Severity.WARNING,
+        # A later checkpoint has made up for the failure if the unprotected work is younger than two intervals.
         expr=f"increase({_(c.CHECKPOINTS_FAILED)}[{_d(s.window_s)}]) > 0\nunless {ONE_JOB}\n{age} < 2 * {interval}",
         summary="Checkpoints of job {{ $labels.job }} fail",
         meaning="A checkpoint has failed, and none has completed since. Output waits for a checkpoint, so readers of the "
@@ -147,17 +152,19 @@ def _of_output(s: AlertSettings) -> Iterator[AlertRule]:
     yield AlertRule(
         name="TidegateTargetRefuses",
         severity=Severity.WARNING,
+        # Without `for`: the metric stays 1 until a commit succeeds, so it does not flap.
         expr=f"{_(c.SEND_ERRORS)} == 1",
         summary="The target of sink {{ $labels.sink }} of job {{ $labels.job }} does not accept output",
         meaning="The last commit to the target failed. Nothing is lost: rows are kept in the checkpoints and offered again, "
         "at most 30 seconds later.",
         action="Check that the target runs and is reachable from the driver and the executors, and that its credentials "
         "are valid. The text of the error is in the log and on the job's page of output. When the target is back, the job "
-        "publishes everything in order without help.",
+        "commits everything in order without help.",
     )
     yield AlertRule(
         name="TidegateOutputWaiting",
         severity=Severity.CRITICAL,
+        # The age itself is the delay, so `for` would only add to it.
         expr=f"{_(c.OLDEST_WAITING)} > {s.output_wait_s}",
         summary="Output of job {{ $labels.job }} has waited {{ $value | humanizeDuration }} for sink {{ $labels.sink }}",
         meaning="Completed checkpoints carry output that the target has not taken. Readers of the target see old data.",
@@ -168,6 +175,7 @@ def _of_output(s: AlertSettings) -> Iterator[AlertRule]:
         name="TidegateInputHeld",
         severity=Severity.CRITICAL,
         expr=f"{_(c.HELD_BATCHES)} == 1",
+        # A batch may wait for one slow commit; an alert needs two evaluations of it.
         for_s=s.evaluation_s,
         summary="Job {{ $labels.job }} reads nothing because too much output waits",
         meaning="More epochs or bytes wait for a sink than `execution.output.max-waiting-epochs` and "
@@ -182,6 +190,7 @@ def _of_input(s: AlertSettings) -> Iterator[AlertRule]:
     yield AlertRule(
         name="TidegateSourceStalled",
         severity=Severity.WARNING,
+        # A counter that has not moved. `> 0` leaves out a source that has never delivered, such as that of a new job.
         expr=f"{rows} == {rows} offset {stall}\nand {rows} > 0\nand {running}\nunless {ONE_JOB} {_(c.HELD_BATCHES)} == 1",
         summary=f"Source {{{{ $labels.source }}}} of job {{{{ $labels.job }}}} has delivered no row for {stall}",
         meaning="The job runs, rows have come before, and now none come. Either nothing is produced, or the job cannot see it.",

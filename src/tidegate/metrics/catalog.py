@@ -19,6 +19,7 @@ def _counter(scope: Scope, name: str, unit: str, help: str, *labels: str) -> Met
     return _ALL[-1]
 
 
+# In the order of the enum.
 _job, _task, _operator, _source, _sink, _epoch, *_ = Scope
 
 # -- job ---------------------------------------------------------------------------------------------------------------
@@ -334,7 +335,7 @@ OLDEST_WAITING = _gauge(
     _sink, "oldestWaitingAge", "ms", "Age of the oldest epoch whose output waits for the target; 0 if none waits."
 )
 PUBLISHED_EPOCH = _gauge(
-    _sink, "publishedEpoch", "", "The number, within its term, of the epoch up to which all output is published."
+    _sink, "publishedEpoch", "", "The number, within its term, of the epoch up to which all output is committed."
 )
 COMMITS = _counter(_job, "numCommits", "", "Commits by outcome.", "outcome")
 

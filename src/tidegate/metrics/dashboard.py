@@ -57,6 +57,7 @@ class Section:
 
 
 _JOBS = 'job=~"$job"'
+# Grafana chooses at least four scrape intervals: `rate` needs two samples, also when a scrape is missed.
 _RANGE = "[$__rate_interval]"
 
 

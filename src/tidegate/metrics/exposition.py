@@ -22,6 +22,7 @@ class _FlinkSamples(Collector):
         for sample in self._samples:
             by_name.setdefault(sample.name, []).append(sample)
         for name, samples in by_name.items():
+            # Flink's reporter exports counters as gauges, too.
             family = GaugeMetricFamily(name, samples[0].help)
             for sample in samples:
                 family.add_sample(name, dict(sample.labels), sample.value)
@@ -49,6 +50,7 @@ class _Samples(Collector):
 def exposition(job: str, samples: Iterable[Sample], flink_id: str | None = None) -> bytes:
     """Return the samples of one job as Prometheus reads them; with `flink_id`, its id, also under Flink's names."""
     given = tuple(samples)
+    # Described automatically, each collector would be read once when it is registered, and again for the answer.
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Samples(job, given))
     if flink_id is not None:

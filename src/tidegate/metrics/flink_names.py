@@ -12,21 +12,45 @@ from dataclasses import dataclass
 from tidegate.metrics import catalog as c
 from tidegate.metrics.metric import Metric, Sample, Scope
 
-_JOB, _TASK, _OPERATOR = "flink_jobmanager_job_", "flink_taskmanager_job_task_", "flink_taskmanager_job_task_operator_"
+# Flink's reporter builds a name of `flink`, the logical scope and the metric, joined by underscores.
+_JOB = "flink_jobmanager_job_"
+_TASK = "flink_taskmanager_job_task_"
+_OPERATOR = "flink_taskmanager_job_task_operator_"
 _BY_STATUS = {c.STATE: "State", c.STATUS_TIME: "Time", c.STATUS_TIME_TOTAL: "TimeTotal"}
 """Metrics that Flink has once for each status: `runningState`, `runningTime`, `runningTimeTotal`."""
 _OF_OPERATORS = (c.WATERMARK, c.OUTPUT_WATERMARK, c.WATERMARK_LAG)
 """Flink has them for each operator. Here an epoch has one watermark, and all operators have its value."""
 _OWN = frozenset(
     {
-        c.LAST_CHECKPOINT_PATH, c.LAST_CHECKPOINT_REQUESTS, c.LAST_CHECKPOINT_COST, c.CHECKPOINT_INTERVAL,
-        c.UNPROTECTED_AGE, c.COMMITS, c.STORAGE_REQUESTS,
-        c.STORAGE_BYTES, c.STORAGE_COST, c.STATE_SIZE, c.SNAPSHOT_DURATION, c.RESIDENT, c.MEMORY_USED, c.MEMORY_BUDGET,
-        c.BLOCK_CACHE_USAGE, c.BLOCK_CACHE_CAPACITY, c.BLOCK_CACHE_HIT_RATIO, c.WRITE_BUFFER_USAGE, c.WRITE_CACHE_USAGE,
-        c.DISK_FREE, c.DISK_SIZE, c.OUTPUT_WAITING, c.OUTPUT_WAITING_BYTES, c.COMMIT_DURATION, c.OLDEST_WAITING,
-        c.PUBLISHED_EPOCH, c.ESTIMATED_STATE_SIZE,
+        c.LAST_CHECKPOINT_PATH,
+        c.LAST_CHECKPOINT_REQUESTS,
+        c.LAST_CHECKPOINT_COST,
+        c.CHECKPOINT_INTERVAL,
+        c.UNPROTECTED_AGE,
+        c.COMMITS,
+        c.STORAGE_REQUESTS,
+        c.STORAGE_BYTES,
+        c.STORAGE_COST,
+        c.STATE_SIZE,
+        c.SNAPSHOT_DURATION,
+        c.RESIDENT,
+        c.MEMORY_USED,
+        c.MEMORY_BUDGET,
+        c.BLOCK_CACHE_USAGE,
+        c.BLOCK_CACHE_CAPACITY,
+        c.BLOCK_CACHE_HIT_RATIO,
+        c.WRITE_BUFFER_USAGE,
+        c.WRITE_CACHE_USAGE,
+        c.DISK_FREE,
+        c.DISK_SIZE,
+        c.OUTPUT_WAITING,
+        c.OUTPUT_WAITING_BYTES,
+        c.COMMIT_DURATION,
+        c.OLDEST_WAITING,
+        c.PUBLISHED_EPOCH,
+        c.ESTIMATED_STATE_SIZE,
     }
-)  # fmt: skip
+)
 """What Flink does not have."""
 
 
@@ -65,6 +89,7 @@ def _name(metric: Metric, sample: Sample) -> str:
 def _labels(metric: Metric, sample: Sample) -> tuple[tuple[str, str], ...]:
     match metric.scope:
         case Scope.TASK:
+            # `L2-S7` is subtask 7 of the vertex of level 2.
             level, _, slot = sample.labels["task"].partition("-S")
             return ("task_name", f"level-{level.removeprefix('L')}"), ("subtask_index", slot)
         case Scope.OPERATOR | Scope.SOURCE | Scope.SINK:

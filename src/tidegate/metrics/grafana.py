@@ -81,6 +81,7 @@ def _placed(sections: Iterable[Section]) -> Iterator[dict[str, Any]]:
             "id": number,
             "type": "row",
             "title": section.title,
+            # An open row has no panels of its own. Grafana shows those that follow it in the list.
             "collapsed": False,
             "gridPos": {"h": 1, "w": _COLUMNS, "x": 0, "y": y},
             "panels": [],
@@ -106,6 +107,7 @@ def _panel(panel: Panel, number: int, place: dict[str, int]) -> dict[str, Any]:
         "gridPos": place,
         "targets": [
             {
+                # Grafana names the queries of a panel A, B, C.
                 "refId": chr(ord("A") + place_in_list),
                 "datasource": _SOURCE,
                 "expr": query.expr,
@@ -139,6 +141,7 @@ def _field(panel: Panel) -> dict[str, Any]:
 
 def _steps(panel: Panel) -> list[dict[str, Any]]:
     if panel.limits is None:
+        # Steps begin at minus infinity, which Grafana writes as null.
         return [{"color": "green", "value": None}]
     first, second = panel.limits
     if first < second:

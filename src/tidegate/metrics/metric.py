@@ -72,7 +72,9 @@ class Metric:
         """`lastCheckpointDuration` of a job, in ms: `tidegate_job_last_checkpoint_duration_seconds`."""
         words = _snake(self.name)
         if self.kind is Kind.COUNTER:
+            # `statusTimeTotal`: the ending for counters is added below, after the unit.
             words = words.removesuffix("_total")
+        # Flink's names end with Flink's unit. Prometheus' base unit takes its place, so the old one would mislead.
         for suffix in ("_nanos", "_micros", "_ms_per_second", "_ms", "_timestamp", "_in_bytes"):
             words = words.removesuffix(suffix) if _UNITS[self.unit][0] else words
         ending = _UNITS[self.unit][0]

@@ -8,6 +8,7 @@ from tidegate.metrics.metric import Kind, Metric, Scope
 
 FILES_AT_LEVEL = "num-files-at-level"
 
+# RocksDB's properties without `rocksdb.`, as Flink's options name them. All are gauges.
 _PROPERTIES = {
     "actual-delayed-write-rate": ("", "Bytes per second to which writes are slowed down; 0: they are not."),
     "background-errors": ("", "Errors of flushes and compactions."),
@@ -36,6 +37,7 @@ _PROPERTIES = {
     "size-all-mem-tables": ("bytes", "Size of all memtables with those that are pinned."),
     "total-sst-files-size": ("bytes", "Bytes of all tables with those of older versions."),
 }
+# RocksDB's tickers, with dashes for dots, as Flink's options name them. All are counters.
 _TICKERS = {
     "block-cache-hit": ("", "Blocks that were read from the cache."),
     "block-cache-miss": ("", "Blocks that had to be read from disk."),
@@ -56,8 +58,8 @@ def _metric(name: str, kind: Kind, unit: str, help: str, *labels: str) -> Metric
 
 
 NATIVE: Mapping[str, Metric] = {
-    **{name: _metric(name, Kind.GAUGE, *told) for name, told in _PROPERTIES.items()},
+    **{name: _metric(name, Kind.GAUGE, unit, help) for name, (unit, help) in _PROPERTIES.items()},
     FILES_AT_LEVEL: _metric(FILES_AT_LEVEL, Kind.GAUGE, "", "Tables at a level.", "level"),
-    **{name: _metric(name, Kind.COUNTER, *told) for name, told in _TICKERS.items()},
+    **{name: _metric(name, Kind.COUNTER, unit, help) for name, (unit, help) in _TICKERS.items()},
 }
 """Gauges are those of the last epoch in which the task wrote; counters add up what its epochs counted."""

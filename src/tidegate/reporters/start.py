@@ -36,6 +36,7 @@ def create_reporters(
 def _check_installed(module: str, extra: str) -> None:
     try:
         installed = find_spec(module) is not None
+    # `find_spec` imports the parents of a dotted name, and these are missing, too.
     except ModuleNotFoundError:
         installed = False
     if not installed:

@@ -8,10 +8,9 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tidegate.autoscaler.collector import SampleCollector
 from tidegate.autoscaler.decider import ScalingDecider
 from tidegate.autoscaler.decision import ScalingDecision
-from tidegate.autoscaler.epoch_sample import EpochSample, LevelSample
+from tidegate.autoscaler.epoch_sample import EpochSample, LevelSample, SampleCollector
 from tidegate.config.autoscaler import AutoscalerConfig
 
 _POLL_S = 0.5

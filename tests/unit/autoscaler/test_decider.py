@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.autoscaler.queue_model import level
-from tidegate.autoscaler.collector import SampleCollector
 from tidegate.autoscaler.decider import ScalingDecider
 from tidegate.autoscaler.decision import DecisionKind, ScalingDecision
-from tidegate.autoscaler.epoch_sample import EpochSample, LevelSample
+from tidegate.autoscaler.epoch_sample import EpochSample, LevelSample, SampleCollector
 from tidegate.config.autoscaler import AutoscalerConfig
 from tidegate.config.choices import BusyTimeAggregator, ParallelismAlignment
 
@@ -216,7 +215,7 @@ def test_the_longest_restart_is_remembered_within_its_limit() -> None:
 
 
 @pytest.mark.parametrize("blocks", [True, False])
-def test_a_step_up_that_added_too_little_blocks_the_next_one_if_that_is_wanted(blocks: bool) -> None:
+def test_an_ineffective_scale_up_blocks_the_next_one_if_configured(blocks: bool) -> None:
     decider = ScalingDecider(replace(AT_ONCE, blocks_ineffective=blocks), 128)
     for each in range(2):
         first = decider.observe(minute(each, levels=(level(1, 6_000, 66),)))

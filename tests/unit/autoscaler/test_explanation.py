@@ -9,9 +9,8 @@ import msgspec
 import pytest
 
 from tests.unit.autoscaler.queue_model import Drive, QueueJob
-from tidegate.autoscaler.collector import SampleCollector
 from tidegate.autoscaler.decision import DecisionKind
-from tidegate.autoscaler.epoch_sample import EpochSample
+from tidegate.autoscaler.epoch_sample import EpochSample, SampleCollector
 from tidegate.autoscaler.trace import FORMAT, ScalingTrace
 from tidegate.config.autoscaler import AutoscalerConfig
 
@@ -76,7 +75,7 @@ def steady(rate: float) -> dict[str, Any]:
             6,
             steady(1_000) | {"parallelism": 2, "levels_s": (0.0005, 0.0007), "source_s": 0.0001, "tells_backlog": False},
             "BALANCED",
-            ["do not tell how many rows wait", "one after the other (the source stage 10%, level 1 25%, level 2 35%)"],
+            ["do not report how many rows wait", "one after the other (the source stage 10%, level 1 25%, level 2 35%)"],
         ),
     ],
 )  # fmt: skip

@@ -10,9 +10,9 @@ import sys
 PROGRAM = """
 import logging
 {before}
-from tidegate.core.log_setup import speak
-speak()
-speak()
+from tidegate.core.log_setup import configure_logging
+configure_logging()
+configure_logging()
 logging.getLogger("tidegate").info("epoch 1.1: 5 rows")
 """
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -11,6 +13,7 @@ from tidegate.control.cli.output import BadOption, Line, Output
 from tidegate.core.durations import duration_ms
 
 DASHBOARD_FILE = "tidegate-dashboard.json"
+RULES_FILE = "tidegate-alerts.yml"
 CONFIG_FILE = "prometheus.yml"
 
 
@@ -47,7 +50,6 @@ def command(  # noqa: PLR0913 one parameter for each option
     """Write a Grafana dashboard, alert rules for Prometheus, and a configuration with which it reads jobs."""
     from tidegate.metrics.alerts import AlertSettings, rules_file
     from tidegate.metrics.grafana import dashboard_file
-    from tidegate.metrics.scrape import RULES_FILE, scrape_config
 
     evaluation_s = _seconds(evaluation_interval)
     scrape_s = _seconds(scrape_interval)
@@ -65,7 +67,7 @@ def command(  # noqa: PLR0913 one parameter for each option
     files = {
         DASHBOARD_FILE: dashboard_file(),
         RULES_FILE: rules_file(settings),
-        CONFIG_FILE: scrape_config(addresses, token_file, evaluation_s=evaluation_s, scrape_s=scrape_s),
+        CONFIG_FILE: _scrape_config(addresses, token_file, evaluation_s=evaluation_s, scrape_s=scrape_s),
     }
     # All texts exist before the first file is written: a wrong option leaves no half of a set.
     folder = Path(directory)
@@ -87,3 +89,24 @@ def _seconds(text: str) -> int:
     if ms < 1000 or ms % 1000:
         raise BadOption(f"{text!r} is not a whole number of seconds.")
     return ms // 1000
+
+
+def _scrape_config(targets: Sequence[str], token_file: str, *, evaluation_s: int, scrape_s: int) -> str:
+    """Return a complete `prometheus.yml`. Labels of the job's own samples win (`honor_labels`): `job` is the name of the job."""
+    # A JSON string is a YAML string, too, whatever the address or the path contains.
+    listed = ", ".join(json.dumps(target) for target in targets)
+    return f"""global:
+  scrape_interval: {scrape_s}s
+  evaluation_interval: {evaluation_s}s
+
+rule_files:
+  - {RULES_FILE}
+
+scrape_configs:
+  - job_name: tidegate
+    honor_labels: true
+    authorization:
+      credentials_file: {json.dumps(token_file)}
+    static_configs:
+      - targets: [{listed}]
+"""

@@ -29,10 +29,11 @@ def command(out: Output, codes: tuple[str, ...]) -> int:
     if not codes:
         out.show({"errors": [asdict(text) for text in texts.values()]}, *_listed(list(texts.values())))
         return 0
+    # As copied from a log, `DUPLICATE_UID:`, or from the kind of a failure, `duplicate-uid`.
     names = [code.strip().rstrip(":").upper().replace("-", "_") for code in codes]
     explained = [texts[code] for code in names if code in texts]
     unknown = [code for code in names if code not in texts]
-    lines = [line for number, text in enumerate(explained) for line in ([Line("")] * (number > 0) + _told(text))]
+    lines = [line for number, text in enumerate(explained) for line in ([Line("")] * (number > 0) + _explained(text))]
     document = {"errors": [asdict(text) for text in explained], "unknown": unknown}
     out.show(document, *lines, *(Line(_guess(code, texts), "yellow") for code in unknown))
     return NO if unknown else 0
@@ -47,7 +48,7 @@ def _listed(texts: Sequence[ErrorText]) -> list[Line]:
     return lines
 
 
-def _told(text: ErrorText) -> list[Line]:
+def _explained(text: ErrorText) -> list[Line]:
     retry = "the same call may succeed later" if text.retryable else "a retry alone does not help"
     lines = [
         Line(f"{text.code} ({text.name}, a {text.family}; {retry})", "bold"),

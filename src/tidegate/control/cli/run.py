@@ -19,7 +19,7 @@ from tidegate.control.cli.output import BadOption, Line, Output
 from tidegate.control.cli.recovery_flags import recovery_flags, recovery_options
 from tidegate.core.durations import duration_ms
 from tidegate.core.errors import PreconditionFailed
-from tidegate.core.log_setup import FORMAT_VARIABLE, FORMATS, speak
+from tidegate.core.log_setup import FORMAT_VARIABLE, FORMATS, configure_logging
 from tidegate.core.redaction import redacted
 from tidegate.runtime.driver.ending import STOP_WITHIN, Ending
 from tidegate.runtime.epochs.run_options import RunOptions
@@ -60,7 +60,7 @@ class _RunCommand(click.Command):
     flink=["--fromSavepoint"],
     help="Start from this checkpoint or savepoint: its folder or _metadata.",
 )
-@click.option("--strict", is_flag=True, help="Refuse a snapshot of another job whose output may not be published.")
+@click.option("--strict", is_flag=True, help="Refuse a snapshot of another job that may hold uncommitted output.")
 @click.option(
     "--claim-mode",
     "claim_mode",
@@ -127,7 +127,7 @@ def command(out: Output, **flags: Any) -> int:
     if line.log_format:
         options["log.format"] = line.log_format
     log_format = options.get("log.format", shared.get("log.format"))
-    speak(format=log_format)
+    configure_logging(format=log_format)
     server_options = _take_server_options(options, shared)
     _add_flags(options, line)
     within_s = _seconds("--stop-within", line.stop_within)

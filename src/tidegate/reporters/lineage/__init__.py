@@ -1,1 +1,1 @@
-"""Tells a lineage service what a job reads and writes. The only package that imports `openlineage`."""
+"""Reports to a lineage service what a job reads and writes. The only package that imports `openlineage`."""

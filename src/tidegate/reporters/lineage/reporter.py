@@ -50,6 +50,7 @@ class LineageReporter(Reporter):
         self._run_id = str(generate_new_uuid())
         self._failure: str | None = None
 
+    # The failure precedes the status FAILED, whose event quotes it.
     def on_failure(self, event: JobFailureEvent) -> None:
         self._failure = event.message
 

@@ -20,6 +20,7 @@ class EventExport:
     """Collects records and sends them in batches, in a thread of the library."""
 
     def __init__(self, config: ExporterConfig, resource: Resource) -> None:
+        # Shut down by `close`, with the job, and not when the program exits.
         self._provider = LoggerProvider(resource=resource, shutdown_on_exit=False)
         self._provider.add_log_record_processor(BatchLogRecordProcessor(OTLPLogExporter(**connection(config))))
         self._logger = self._provider.get_logger("tidegate")

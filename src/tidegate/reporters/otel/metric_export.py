@@ -43,6 +43,7 @@ class MetricExport:
         self._job = job
         self._interval_s = interval_ms / 1000
         self._started_ns = time.time_ns()
+        # No samples until `start`: the exporter exists before the run does.
         self._samples: ReadSamples = tuple
         self._ended = threading.Event()
         self._thread = threading.Thread(target=in_this_context(self._run), name="tidegate-otel-metrics", daemon=True)
@@ -64,17 +65,17 @@ class MetricExport:
         except Exception as error:
             sent = False
             log.debug("metrics could not be sent: %s", error)
+        # One line when the collector goes away and one when it is back, not one for each report.
         if sent is self._fails:
             self._fails = not sent
-            log.log(
-                logging.INFO if sent else logging.WARNING,
-                "metrics are sent again"
-                if sent
-                else "metrics could not be sent over OTLP; the next report tries again",
-            )
+            if sent:
+                log.info("metrics are sent again")
+            else:
+                log.warning("metrics could not be sent over OTLP; the next report tries again")
 
     def close(self) -> None:
         self._ended.set()
+        # A run that fails while it starts never has metrics, and this thread never runs.
         if self._thread.ident is not None:
             self._thread.join()
         self._exporter.shutdown()
@@ -97,10 +98,9 @@ def metrics_data(samples: Iterable[Sample], job: str, resource: Resource, starte
 
 
 def _exported(metric: Metric, points: list[NumberDataPoint]) -> ExportedMetric:
-    data: Sum | Gauge = (
-        Sum(data_points=points, aggregation_temporality=AggregationTemporality.CUMULATIVE, is_monotonic=True)
-        if metric.kind is Kind.COUNTER
-        else Gauge(data_points=points)
-    )
+    data: Sum | Gauge = Gauge(data_points=points)
+    if metric.kind is Kind.COUNTER:
+        # Cumulative since the start of the driver, as samples are: a lost report loses nothing.
+        data = Sum(data_points=points, aggregation_temporality=AggregationTemporality.CUMULATIVE, is_monotonic=True)
     name = f"tidegate.{metric.scope}.{metric.name}"
     return ExportedMetric(name=name, description=metric.help, unit=_UNITS.get(metric.unit, metric.unit), data=data)

@@ -28,13 +28,17 @@ class OtelReporter(Reporter):
 
     def __init__(self, config: ReportingConfig, job: str) -> None:
         self._detail = config.span_detail
-        self._metrics = (
-            None
-            if config.metrics is None
-            else MetricExport(config.metrics, _resource(config.metrics, job), job, config.metrics_interval_ms)
-        )
-        self._spans = None if config.traces is None else SpanExport(config.traces, _resource(config.traces, job), job)
-        self._events = None if config.events is None else EventExport(config.events, _resource(config.events, job))
+        self._metrics: MetricExport | None = None
+        self._spans: SpanExport | None = None
+        self._events: EventExport | None = None
+        # A resource for each signal: service name and variables may differ, as may the collector.
+        if config.metrics is not None:
+            resource = _resource(config.metrics, job)
+            self._metrics = MetricExport(config.metrics, resource, job, config.metrics_interval_ms)
+        if config.traces is not None:
+            self._spans = SpanExport(config.traces, _resource(config.traces, job), job)
+        if config.events is not None:
+            self._events = EventExport(config.events, _resource(config.events, job))
         # It would log a traceback for every request that fails. One line each is enough.
         logging.getLogger("opentelemetry").setLevel(logging.ERROR)
 

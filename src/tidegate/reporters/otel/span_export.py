@@ -19,6 +19,7 @@ class SpanExport:
 
     def __init__(self, config: ExporterConfig, resource: Resource, job: str) -> None:
         self._job = job
+        # `close` shuts it down with the job. The exit handler of the library would do it again, for a job long gone.
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(**connection(config))))
         self._tracer = self._provider.get_tracer("tidegate")

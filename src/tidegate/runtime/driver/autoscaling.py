@@ -12,10 +12,9 @@ from concurrent.futures import Future
 from math import isfinite
 from typing import Any
 
-from tidegate.autoscaler.collector import SampleCollector
 from tidegate.autoscaler.decider import ScalingDecider
 from tidegate.autoscaler.decision import DecisionKind, ScalingDecision
-from tidegate.autoscaler.epoch_sample import EpochSample, LevelSample
+from tidegate.autoscaler.epoch_sample import EpochSample, LevelSample, SampleCollector
 from tidegate.autoscaler.explanation import explain
 from tidegate.autoscaler.trace import ScalingTrace
 from tidegate.config.autoscaler import AutoscalerConfig

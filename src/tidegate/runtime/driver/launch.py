@@ -24,7 +24,7 @@ from tidegate.connectors.outcome import ForeignOutput
 from tidegate.core.durations import duration_ms
 from tidegate.core.errors import EpochFailed, PreconditionFailed
 from tidegate.core.ids import EpochId, Uid
-from tidegate.core.log_setup import speak
+from tidegate.core.log_setup import configure_logging
 from tidegate.core.times import MAX_WATERMARK
 from tidegate.events.listener import JobListener
 from tidegate.graph import state_ids
@@ -476,9 +476,9 @@ def _configure_logging(options: RunOptions) -> None:
     """Set up logging first: reading the other options may already log something."""
     found = options.options.get(LOG_FORMAT.key, shared_options().get(LOG_FORMAT.key))
     try:
-        speak(format=None if found is None else LOG_FORMAT.parse(str(found)))
+        configure_logging(format=None if found is None else LOG_FORMAT.parse(str(found)))
     except ValueError:
-        speak()  # `read_settings` refuses it, together with everything else that is wrong.
+        configure_logging()  # `read_settings` refuses it, together with everything else that is wrong.
 
 
 def _session_of(graph: Graph, given: object | None) -> SparkSession:
