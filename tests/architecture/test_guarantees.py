@@ -41,7 +41,7 @@ def test_every_public_sink_is_on_the_page_with_its_guarantee():
 
 @pytest.mark.feature("J13")
 @pytest.mark.parametrize("page", ["files", "postgres", "write-ahead"])
-def test_a_page_of_a_sink_tells_its_guarantee(page):
+def test_the_page_of_a_sink_states_its_guarantee(page):
     assert f"**Guarantee: {Guarantee.EXACTLY_ONCE}" in (ROOT / "docs" / "connectors" / f"{page}.md").read_text()
 
 

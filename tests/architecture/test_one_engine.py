@@ -93,7 +93,7 @@ def test_steps_start_no_thread_and_perform_no_effect_themselves(name: str) -> No
     assert not imported & THREADS
 
 
-def test_a_part_of_a_term_that_is_made_beside_it_is_noticed() -> None:
+def test_a_part_of_a_term_that_is_created_elsewhere_is_found() -> None:
     """Otherwise the tests above would pass whatever is written."""
     assert used(ast.parse("made = checkpoint.Coordinator(timing, tasks)")) & INSIDE
     assert used(ast.parse("match action:\n    case CompleteCheckpoint(pending): pass")) & DECISIONS

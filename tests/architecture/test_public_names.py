@@ -121,7 +121,7 @@ def test_the_public_names_are_these() -> None:
     assert set(tidegate.__all__) == PUBLIC  # type: ignore[attr-defined]
 
 
-def test_every_public_name_is_there() -> None:
+def test_every_public_name_exists() -> None:
     missing = [name for name in PUBLIC if not hasattr(tidegate, name)]
     assert not missing
 

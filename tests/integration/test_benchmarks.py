@@ -55,7 +55,7 @@ def test_release_compares_one_call_and_two_workers_with_a_call_per_slot_and_epoc
     assert ">= 4" in told.stdout
 
 
-def test_coordinator_runs_without_spark_and_reaches_what_is_wanted_of_a_small_job(tmp_path):
+def test_coordinator_runs_without_spark_and_reaches_the_goals_of_a_small_job(tmp_path):
     command = [sys.executable, "-m", "benchmarks", "coordinator", "--quick"]
     told = subprocess.run([*command, "--json", tmp_path / "out.json"], cwd=ROOT, capture_output=True, text=True)
 
@@ -65,7 +65,7 @@ def test_coordinator_runs_without_spark_and_reaches_what_is_wanted_of_a_small_jo
     assert any("epochs waiting: assignments of a backlog" in name for name in ratios)
 
 
-def test_latency_tells_percentiles_and_where_the_time_goes(tmp_path):
+def test_latency_reports_percentiles_and_where_the_time_goes(tmp_path):
     command = [sys.executable, "-m", "benchmarks", "latency", "--quick"]
     chosen = ["--only", "plain at least once,changelog every epoch"]
     told = subprocess.run(

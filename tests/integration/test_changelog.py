@@ -33,7 +33,7 @@ def change_files(shop: Shop) -> list[str]:
 
 @BACKENDS
 @pytest.mark.feature("G2", "G9", "G10")
-def test_a_job_goes_on_from_its_changes(shop, backend):
+def test_a_job_continues_from_its_changelog(shop, backend):
     """On the host that has its versions, on one that has lost them, after a failure, and at another parallelism."""
     choices = {"backend": backend, "interval": "50 ms", "options": CHANGELOG}
     shop.feed(2).run(**choices).feed(2).run(**choices)

@@ -105,7 +105,7 @@ def test_functions_hear_of_completed_checkpoints_in_order_also_of_the_last_and_a
 
 
 @pytest.mark.feature("J27")
-def test_functions_hear_of_an_aborted_checkpoint_and_publish_with_the_next(spark, case):
+def test_functions_are_notified_of_an_aborted_checkpoint_and_commit_with_the_next(spark, case):
     in_the_way = case.folder / "checkpoints" / "told" / "shared"
     in_the_way.parent.mkdir(parents=True)
     in_the_way.write_text("a file where tasks need a folder")

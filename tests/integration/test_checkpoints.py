@@ -262,7 +262,7 @@ def test_rows_that_are_read_again_have_left_no_trace_in_the_state_or_the_output(
 
 
 @pytest.mark.feature("H1")
-def test_an_error_while_a_checkpoint_is_published_is_restarted_as_the_strategy_says(shop):
+def test_after_an_error_while_a_checkpoint_completes_the_job_restarts_as_configured(shop):
     """Whoever does not know whether its entry is in the log claims the job again, and so learns it."""
     died = []
 
@@ -456,7 +456,7 @@ class Renamed(Other):
     m = tg.ValueState(int, default=0, renamed_from="n")
 
 
-def test_a_renamed_state_starts_empty_for_nobody(shop):
+def test_a_renamed_state_keeps_the_values_of_all_keys(shop):
     shop.run()
     with pytest.raises(StateChanged, match='renamed_from="n"'):
         shop.feed(1).run(Other())
@@ -592,7 +592,7 @@ def test_stop_within_a_callback_ends_the_job_in_order(shop):
 @pytest.mark.parametrize(
     ("backend", "form", "then"), [("rocksdb", "NATIVE", "rocksdb"), ("hashmap", "CANONICAL", "rocksdb")]
 )
-def test_a_savepoint_is_whole_by_itself_and_moves(shop, backend, form, then):
+def test_a_savepoint_is_self_contained_and_can_be_moved(shop, backend, form, then):
     run = shop.start(backend=backend, interval="1 h")
     eventually(lambda: len(run.reports) >= 3)
     with pytest.raises(OptionError, match="no directory for the savepoint"):

@@ -85,7 +85,7 @@ def test_another_parallelism_is_a_rescale(spark, tmp_path):
     assert start.checkpoint_id is not None
 
 
-def test_a_failure_is_told_before_the_status_it_causes_and_a_hanging_listener_delays_neither(spark, tmp_path):
+def test_a_failure_is_reported_before_its_status_and_a_hanging_listener_delays_neither(spark, tmp_path):
     heard, batches = Heard(), [*BATCHES, [(-1, "k1")]]
     with pytest.raises(UserCodeError):
         counting(spark, tmp_path, batches).run(spark, trigger="available-now", listeners=[Hanging(), heard])

@@ -68,7 +68,7 @@ def test_a_scrape_counts_every_row_and_every_checkpoint(spark, tmp_path):
         assert abs(sum(shares) - 1) < 0.01
 
 
-def test_a_scrape_tells_about_sources_sinks_storage_and_hosts(spark, tmp_path):
+def test_a_scrape_has_metrics_of_sources_sinks_storage_and_hosts(spark, tmp_path):
     job = tg.Job("measured", parallelism=2)
     rows = job.source("in", stream(spark, tmp_path / "in", "v int, k string", BATCHES))
     rows.key_by("k").process("n", Count(), schema="k string, n bigint").sink("out", tg.FileSink(str(tmp_path / "out")))

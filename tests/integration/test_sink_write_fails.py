@@ -24,7 +24,7 @@ def rows_in(folder: Path) -> list[tuple[str, int]]:
     return sorted(tuple(json.loads(line).values()) for file in files for line in file.read_text().splitlines())
 
 
-def test_a_sink_whose_folder_is_gone_is_named_and_the_job_goes_on_when_it_is_back(spark, tmp_path: Path):
+def test_error_names_a_sink_without_its_folder_and_the_job_continues_when_it_is_back(spark, tmp_path: Path):
     out, kept = tmp_path / "out", tmp_path / "kept"
     job = tg.Job("folder-gone", parallelism=2)
     rows = job.source("rows", stream(spark, tmp_path / "in", "k string, v int", [[("a", 1)]]))

@@ -123,7 +123,7 @@ def test_two_levels_two_sources_branches_and_a_side_output(spark, tmp_path, back
     assert sorted(raw.rows) == sorted(r for batch in two for r in batch)
 
 
-def test_rows_of_a_source_that_nobody_reads_reach_nobody(spark, tmp_path):
+def test_rows_of_an_unused_source_reach_no_sink(spark, tmp_path):
     sink = tg.CollectSink()
     job = tg.Job("unread", parallelism=2)
     words = job.source("words", stream(spark, tmp_path / "one", "w string", [[("a",), ("b",)]]))

@@ -117,7 +117,7 @@ def drivers(tmp_path: Path) -> Iterator[Drivers]:
         "sweep.1-listed",
     ],
 )
-def test_a_driver_that_sleeps_anywhere_is_replaced_and_harms_nobody_when_it_wakes(drivers: Drivers, point: str) -> None:
+def test_a_driver_paused_at_any_step_is_replaced_and_does_no_harm_when_it_wakes(drivers: Drivers, point: str) -> None:
     old = drivers.start("old", pause_at=point)
     drivers.wait_paused("old")
     new = drivers.start("new")

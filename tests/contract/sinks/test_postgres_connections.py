@@ -86,7 +86,7 @@ def frozen_at(point: str, work: Callable[[], object]) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("point", ["postgres.1-marked", "postgres.copying", "postgres.2-copied"])
-def test_a_publisher_that_is_frozen_does_not_hold_up_the_next_one(postgres_server, monkeypatch, point):
+def test_a_frozen_committer_does_not_delay_the_next_one(postgres_server, monkeypatch, point):
     """Its connection stays open, and the kernel of its host answers for it: without help the next one waits for ever."""
     monkeypatch.setattr(lock_watch, "FROZEN_S", 1.0)
     target = NamedTarget(postgres_server)
@@ -100,7 +100,7 @@ def test_a_publisher_that_is_frozen_does_not_hold_up_the_next_one(postgres_serve
     check(target, trial)
 
 
-def test_a_lock_of_somebody_else_is_waited_for_and_never_ended(postgres_server, monkeypatch):
+def test_a_foreign_lock_is_waited_for_and_never_ended(postgres_server, monkeypatch):
     """Only a transaction of the same sink and lineage is ended. The output waits, and the message says who holds it up."""
     monkeypatch.setattr(lock_watch, "FROZEN_S", 0.5)
     monkeypatch.setattr(lock_watch, "LOCK_TIMEOUT_MS", 2_000)
@@ -119,7 +119,7 @@ def test_a_lock_of_somebody_else_is_waited_for_and_never_ended(postgres_server, 
     check(target, trial)
 
 
-def test_a_slow_publisher_that_still_copies_is_not_ended(postgres_server, monkeypatch):
+def test_a_slow_committer_that_still_copies_is_not_ended(postgres_server, monkeypatch):
     """As long as bytes arrive at the server, the next one waits."""
     monkeypatch.setattr(lock_watch, "FROZEN_S", 1.0)
     target = NamedTarget(postgres_server)
@@ -146,7 +146,7 @@ def test_a_slow_publisher_that_still_copies_is_not_ended(postgres_server, monkey
 
 
 @pytest.mark.feature("J16")
-def test_rows_that_another_publisher_commits_meanwhile_are_not_published_twice(postgres_server):
+def test_rows_that_another_committer_commits_meanwhile_are_not_committed_twice(postgres_server):
     """The markers are read once before the rows, and once more when they are locked."""
     target = NamedTarget(postgres_server)
     trial = SinkTrial(target.sink(), parallelism=1)

@@ -87,7 +87,7 @@ def test_the_next_checkpoint_uploads_only_what_is_new(home: Host, elsewhere: Hos
 
 @pytest.mark.feature("F25", "F28", "F32")
 @pytest.mark.usefixtures("stored_lists")
-def test_an_upload_tells_what_its_list_has_and_the_base_has_not(home: Host, elsewhere: Host) -> None:
+def test_an_upload_reports_files_that_the_base_does_not_have(home: Host, elsewhere: Host) -> None:
     home.build(None, version(1), some(0, 2000))
     first, brought = home.upload(home.order(1, version(1)))
     home.build(version(1), version(2), some(2000, 20))
@@ -186,7 +186,7 @@ def objects(host: Host, state: TaskState) -> set[str]:
 
 
 @pytest.mark.feature("F29")
-def test_names_in_storage_tell_their_checkpoint_and_are_never_used_twice(home: Host, elsewhere: Host) -> None:
+def test_names_in_storage_contain_their_checkpoint_and_are_never_reused(home: Host, elsewhere: Host) -> None:
     """Two hosts begin from the same version and upload files of the same local names for one checkpoint, one of them twice."""
     home.build(None, version(1), some(0, 300))
     first, old = home.upload(home.order(1, version(1)))
@@ -230,7 +230,7 @@ def test_an_upload_that_another_attempt_began_for_the_same_checkpoint_does_not_c
 
 
 @pytest.mark.feature("C37")
-def test_a_file_that_another_attempt_stored_partly_is_stored_anew(home: Host, elsewhere: Host) -> None:
+def test_a_file_that_another_attempt_stored_partly_is_stored_again(home: Host, elsewhere: Host) -> None:
     home.build(None, version(1), some(0, 300))
     for attempt in (1, 2):
         home.build(version(1), version(2, attempt), some(1000 * attempt, 300))
@@ -251,7 +251,7 @@ def test_a_file_that_another_attempt_stored_partly_is_stored_anew(home: Host, el
 
 
 @pytest.mark.feature("K1")
-def test_an_upload_tells_how_long_it_took(home: Host) -> None:
+def test_an_upload_reports_its_duration(home: Host) -> None:
     home.build(None, version(1), some(0, 100))
     manifest = home.backend.manifest(home.directory, version(1))
     upload = home.uploader(home.order(1, version(1)))
@@ -260,7 +260,7 @@ def test_an_upload_tells_how_long_it_took(home: Host) -> None:
     assert read_part(part).async_ms >= 50
 
 
-def test_an_upload_tells_its_requests_in_a_few_bytes(home: Host) -> None:
+def test_an_upload_reports_its_requests_in_a_few_bytes(home: Host) -> None:
     home.build(None, version(1), some(0, 2000))
     upload = home.uploader(home.order(1, version(1)))
     part = upload.run(home.backend.manifest(home.directory, version(1)), AttemptId(1), lambda: True, lambda: None)

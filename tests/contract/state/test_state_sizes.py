@@ -149,7 +149,7 @@ def test_some_of_many_files_stand_for_all(backend: StateBackend, task: Path, mon
 
 
 @pytest.mark.feature("K4")
-def test_damaged_and_missing_files_tell_nothing(backend: StateBackend, task: Path, tmp_path: Path) -> None:
+def test_damaged_and_missing_files_have_no_estimated_size(backend: StateBackend, task: Path, tmp_path: Path) -> None:
     manifest = all_states(backend, task)
     largest = max(manifest.files, key=lambda file: file.size_bytes)
     damaged = tmp_path / largest.name

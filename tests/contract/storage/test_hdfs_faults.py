@@ -235,7 +235,7 @@ def test_a_refusal_is_not_repeated(hdfs_through_proxy: OpenHdfs, hdfs_proxy: Fau
     assert len([seen for seen in hdfs_proxy.seen if "op=CREATE" in seen.path]) == 2
 
 
-def test_who_may_only_read_reads(hdfs_through_proxy: OpenHdfs) -> None:
+def test_a_user_with_read_permission_only_can_read(hdfs_through_proxy: OpenHdfs) -> None:
     hdfs_through_proxy().put("a/x", b"1")
     assert hdfs_through_proxy(user="a-stranger").get("a/x") == b"1"
 

@@ -114,7 +114,7 @@ def test_a_cluster_that_asks_for_kerberos_says_what_it_needs() -> None:
 
 
 @pytest.mark.parametrize(("status", "body"), [(404, b"<html>no such page</html>"), (200, b"<html>welcome</html>")])
-def test_a_server_that_is_no_name_node_is_told_at_once(status: int, body: bytes) -> None:
+def test_a_server_that_is_no_name_node_is_reported_at_once(status: int, body: bytes) -> None:
     with stand_in(lambda params: (status, body)) as (server, heard):
         with pytest.raises(StorageRefused, match=r"hdfs\.web-address"):
             open_storage("hdfs://bank/a", patience=ONCE, web_address=server).list()

@@ -178,7 +178,7 @@ def test_a_sweep_takes_nothing_that_was_written(storage: Storage) -> None:
 
 
 @pytest.mark.feature("D33")
-def test_a_good_store_passes_the_probe_and_keeps_nothing_of_it(storage: Storage) -> None:
+def test_a_good_store_passes_the_probe_and_keeps_no_object_of_it(storage: Storage) -> None:
     probe(storage)
     assert storage.list() == []
 

@@ -211,7 +211,7 @@ def test_a_marker_that_may_have_expired_is_a_question_and_not_an_answer(kafka, t
 
 
 @pytest.mark.parametrize(("choice", "sent"), [("publish", ["1", "2"]), ("skip", [])])
-def test_a_marker_that_kafka_does_not_settle_is_a_question_too(kafka, topic, output, monkeypatch, choice, sent):
+def test_a_marker_with_unknown_outcome_in_kafka_is_a_question_too(kafka, topic, output, monkeypatch, choice, sent):
     request, answer_s = output.numbers([1, 2], 1), "tidegate.connectors.kafka.transactions._ANSWER_S"
     with open_offset(kafka, topic, f"tidegate-{output.lineage}-out-0"):
         monkeypatch.setattr(answer_s, 2.0)
@@ -228,7 +228,7 @@ def test_a_marker_that_kafka_does_not_settle_is_a_question_too(kafka, topic, out
 
 
 @pytest.mark.parametrize("choice", ["publish", "skip"])
-def test_a_broker_that_is_silent_for_a_while_is_not_taken_for_a_marker_that_does_not_settle(
+def test_a_broker_that_is_silent_for_a_while_is_not_taken_for_an_unknown_outcome(
     kafka, topic, output, monkeypatch, choice
 ):
     request = output.numbers([1, 2], 1)
@@ -278,7 +278,7 @@ def test_many_slots_share_one_producer_and_one_transaction(kafka, topic, output)
     assert values(kafka, topic) == [str(n) for n in range(80)] + [str(100 + n) for n in range(80)]
 
 
-def test_who_takes_one_slot_of_a_sleeping_committer_of_many_ends_its_transaction(kafka, topic, output, tmp_path):
+def test_taking_one_slot_of_a_sleeping_committer_ends_its_transaction(kafka, topic, output, tmp_path):
     requests = [output.numbers([slot], 1, slot) for slot in range(3)]
     orders = FaultOrders(tmp_path / "orders")
     stopped = orders.give("kafka.2-sent", "stop")

@@ -59,7 +59,7 @@ def press_buttons(page: Page, text: str) -> None:
     )
 
 
-def test_every_page_is_accessible_and_calls_nobody_but_its_own_server(page, site):
+def test_every_page_is_accessible_and_calls_only_its_own_server(page, site):
     for name in ("jobs", *PAGES):
         show(page, site[1], name)
         assert page.console_errors == [], name
@@ -89,7 +89,7 @@ EXPECTED = {
     "running": {
         "overview": ["Healthy?", "Keeping up?", "rows/s", "totals", "L1-S0", "Epoch duration by phase"],
         "checkpoints": ["completed", "99th percentile", "chk-"],
-        "output": ["exactly once", "totals-out", "Published up to"],
+        "output": ["exactly once", "totals-out", "Committed up to"],
         "savepoints": ["No savepoint of this job is known", "chk-"],
         "configuration": ["execution.checkpointing.interval", "1 s"],
         "exceptions": ["Nothing went wrong"],
@@ -125,7 +125,7 @@ def test_the_only_job_is_opened_at_once_and_its_token_leaves_the_address(page, s
 
 
 @pytest.mark.parametrize("site", ["waiting"], indirect=True, scope="module")
-def test_who_opens_another_page_while_the_first_answer_is_on_its_way_stays_there(page, site):
+def test_a_late_response_does_not_replace_the_page_opened_meanwhile(page, site):
     page.wait_for("location.hash.endsWith('/overview')")
     page.evaluate(
         "{ const ask = fetch; window.fetch = async (address, ...more) => { const answer = await ask(address, ...more);"

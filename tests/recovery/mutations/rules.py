@@ -31,7 +31,7 @@ MUTATIONS = (
         f"{CHECKPOINT}/job_log/claim.py",
         "        if before.nonce != last.nonce and before.nonce not in ours:\n",
         "        if False:\n",
-        test="tests/unit/checkpoint/job_log/test_claim.py::test_claiming_again_takes_the_job_from_nobody",
+        test="tests/unit/checkpoint/job_log/test_claim.py::test_claiming_again_after_a_lost_claim_is_refused",
     ),
     Mutation(
         "end-found",
@@ -913,7 +913,7 @@ MUTATIONS = (
         " and accepted[state.task].version == state.version",
         "",
         test="tests/unit/runtime/epochs/test_runner.py"
-        "::test_after_a_rescale_tasks_go_where_most_of_their_state_is_and_use_it_as_it_is_there",
+        "::test_after_a_rescale_tasks_run_where_most_of_their_state_is_and_use_it_in_place",
     ),
     Mutation(
         "rescale-trust-once",
@@ -922,7 +922,7 @@ MUTATIONS = (
         "        accepted, self._accepted = self._accepted, {}\n",
         "        accepted = self._accepted\n",
         test="tests/unit/runtime/epochs/test_runner.py"
-        "::test_after_a_rescale_tasks_go_where_most_of_their_state_is_and_use_it_as_it_is_there",
+        "::test_after_a_rescale_tasks_run_where_most_of_their_state_is_and_use_it_in_place",
     ),
     Mutation(
         "boot-trust-once",
@@ -983,7 +983,7 @@ MUTATIONS = (
         "            keep=tuple((needed[task],) if task in needed else () for task in tasks),\n",
         "",
         test="tests/unit/runtime/epochs/test_runner.py"
-        "::test_after_a_rescale_tasks_go_where_most_of_their_state_is_and_use_it_as_it_is_there",
+        "::test_after_a_rescale_tasks_run_where_most_of_their_state_is_and_use_it_in_place",
     ),
     Mutation(
         "drain-alone",

@@ -79,7 +79,9 @@ def test_a_checkpoint_is_pinned_while_its_state_is_read_and_no_longer(tmp_path: 
         checkpoint.state("totals", "total").get("ann")
 
 
-def test_who_may_not_write_reads_a_checkpoint_without_a_pin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_write_permission_reads_a_checkpoint_without_a_pin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def denied(self: object, path: str, data: bytes) -> None:
         raise StorageDenied("file://", path, "read only")
 

@@ -17,7 +17,7 @@ def drawn(svg: str, kind: str) -> list[float]:
     return [float(each.attrib["width"]) for each in root.iter(f"{SVG}rect") if each.attrib["class"] == kind]
 
 
-def test_bars_are_as_long_as_their_values_and_ours_are_told_apart():
+def test_bars_are_as_long_as_their_values_and_ours_are_highlighted():
     svg = bars("Counting", "rows per second", [Bar("ours", 50.0, True), Bar("other", 100.0, False)])
 
     assert drawn(svg, "ours") == [(WIDTH - LEFT - RIGHT) / 2]
@@ -31,7 +31,7 @@ def test_spread_fits_into_the_chart():
     assert f"H{WIDTH - RIGHT:.1f}" in svg
 
 
-def test_goal_that_is_missed_stands_left_of_the_line_as_far_as_one_reached_by_that_factor_right_of_it():
+def test_missed_and_reached_goals_are_drawn_symmetrically_around_the_line():
     svg = margins("Goals", "", [Margin("reached", 2.0, "2 (≥ 1)"), Margin("missed", 0.5, "0.5 (≥ 1)")])
 
     assert drawn(svg, "good") == drawn(svg, "bad")

@@ -28,7 +28,7 @@ def test_a_ratio_is_taken_within_each_round_so_a_slow_minute_cancels_out():
     assert not ratio(figures, "ours", "bare", at_most=0.7)["reached"]
 
 
-def test_a_ratio_to_somebody_absent_is_left_out():
+def test_a_ratio_to_an_absent_contestant_is_left_out():
     assert ratio({"ours": Figure("", (1.0,))}, "ours", "bare") is None
 
 
@@ -53,7 +53,7 @@ def test_bound_that_is_a_number_is_shown_with_its_direction():
     assert table({"ratios": ratios}).splitlines()[-1].split() == ["new", "/", "old", "5.00", ">=", "4", "yes"]
 
 
-def test_report_tells_its_command_without_the_file_that_it_goes_to():
+def test_a_report_has_its_command_without_the_output_file():
     arguments = ["savepoint", "--json", "/somewhere/out.json", "--megabytes", "500", "--only", "a b"]
 
     told = Provenance(arguments, {"megabytes": 500}).as_json()

@@ -79,7 +79,7 @@ def test_every_claim_is_measured_or_answered():
     assert all(claim.status in ("proven", "answered") for claim in current().claims)
 
 
-def test_goal_that_is_missed_is_told_first_and_drawn():
+def test_a_missed_goal_is_listed_first_and_drawn():
     shown = page(result())
 
     text = shown.text()
@@ -91,7 +91,7 @@ def test_goal_that_is_missed_is_told_first_and_drawn():
     assert 'class="bad"' in shown.images()["overview.svg"]
 
 
-def test_run_is_told_with_its_command_date_commit_load_and_reduction():
+def test_a_run_is_described_by_its_command_date_commit_load_and_reduction():
     text = page(result(reduced={"repetitions": 1})).text()
 
     assert (
@@ -158,7 +158,7 @@ def test_claim_about_a_figure_that_does_not_exist_is_an_error():
         (Ratio("r", 1.0, None, at_most=False), None, None),
     ],
 )
-def test_margin_is_how_many_times_better_than_wanted(ratio, reached, margin):
+def test_margin_is_how_many_times_better_than_the_goal(ratio, reached, margin):
     assert (ratio.reached, ratio.margin) == (reached, margin)
 
 

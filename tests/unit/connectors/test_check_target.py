@@ -531,7 +531,7 @@ def metadata_service(monkeypatch: pytest.MonkeyPatch, token: int, role: int) -> 
 @pytest.mark.parametrize(
     ("token", "role", "has_role"), [(200, 200, True), (403, 200, False), (200, 404, False), (500, 500, False)]
 )
-def test_a_metadata_service_counts_as_credentials_only_if_it_knows_a_role(
+def test_a_metadata_service_counts_as_credentials_only_if_it_has_a_role(
     token: int, role: int, has_role: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage = open_storage("s3://bucket/checkpoints", region="eu-west-1")

@@ -36,7 +36,7 @@ def test_tasks_write_where_the_driver_would(tmp_path, monkeypatch):
 
 
 @given(lineage=TEXTS, sink=TEXTS, term=st.integers(1, 99), number=st.integers(0, 10**9), slot=st.integers(0, 10**6))
-def test_a_name_tells_whose_output_it_is(lineage, sink, term, number, slot):
+def test_a_file_name_identifies_the_owner_of_its_output(lineage, sink, term, number, slot):
     output = OutputId(Lineage(lineage), Uid(sink), EpochId(Term(term), number), Slot(slot))
     for name in (output.final(0, "json"), output.hidden(12, 7, "parquet"), output.marker):
         assert "/" not in name
@@ -120,7 +120,7 @@ def test_a_commit_that_died_half_way_is_finished_although_a_reader_took_the_firs
     assert [path.parent.name for path in seen(tmp_path)] == ["name=b"]
 
 
-def test_csv_tells_null_from_empty_and_keeps_digits(tmp_path):
+def test_csv_distinguishes_null_from_empty_and_keeps_digits(tmp_path):
     from tidegate.connectors.files.formats import ENCODERS
 
     schema = Schema.parse("a string, d decimal(10,2), b binary, t timestamp, day date, x double, ok boolean")

@@ -147,7 +147,7 @@ def test_output_for_the_previous_topic_of_a_sink_is_accepted() -> None:
         f"{gid_prefix(LINEAGE, Uid('other'))}{EPOCH}:{SLOT}:1",
     ],
 )
-def test_a_prepared_transaction_of_somebody_else_is_refused(gid: str) -> None:
+def test_a_foreign_prepared_transaction_is_refused(gid: str) -> None:
     with pytest.raises(UntrustedOutput, match="names the prepared transaction"):
         postgres().commit([request({"type": "prepared", "gid": gid, "rows": 1})])
 
@@ -199,7 +199,7 @@ def test_one_file_twice_is_refused(tmp_path: Path) -> None:
         FileSink(str(tmp_path)).create_committer(context()).commit([request(files)])
 
 
-def test_a_forged_request_keeps_those_before_it_from_being_published(tmp_path: Path) -> None:
+def test_a_forged_request_prevents_the_commit_of_earlier_ones(tmp_path: Path) -> None:
     """All are checked first: nothing of a snapshot that somebody forged becomes visible."""
     hidden = tmp_path / ".tidegate-staged"
     hidden.mkdir()

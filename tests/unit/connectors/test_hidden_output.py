@@ -187,7 +187,7 @@ def test_prepared_transactions_that_the_sweep_of_a_copy_has_rolled_back(history:
         assert commit(OWN, epoch) is CommitOutcome.ALREADY_COMMITTED
 
 
-def test_a_sweep_beside_another_history_removes_nothing(tmp_path: Path) -> None:
+def test_a_sweep_next_to_another_history_removes_nothing(tmp_path: Path) -> None:
     (tmp_path / HIDDEN).mkdir()
     note = tmp_path / HIDDEN / final_epoch_name(LINE, SINK)
     staged = tmp_path / HIDDEN / OutputId(LINE, SINK, WAITS, Slot(0)).hidden(0, 1, "json")

@@ -147,7 +147,7 @@ def test_secrets_are_not_shown():
 
 
 @given(lineage=st.text(min_size=1), sink=st.text(min_size=1, max_size=500), number=st.integers(0, 10**12))
-def test_ids_of_transactions_are_short_and_tell_their_epoch(lineage, sink, number):
+def test_transaction_ids_are_short_and_contain_their_epoch(lineage, sink, number):
     epoch = EpochId(Term(3), number)
     context = WriterContext(
         lineage=Lineage(lineage),

@@ -26,11 +26,11 @@ from tidegate.core.errors import GraphError
         (object(), "driver"),
     ],
 )
-def test_a_sink_says_where_its_committer_runs(sink, where):
+def test_a_sink_declares_where_its_committer_runs(sink, where):
     assert publishes_in(sink) == where
 
 
-def test_a_place_that_does_not_exist_is_refused():
+def test_an_unknown_commit_location_is_refused():
     with pytest.raises(GraphError, match="'task' or in the 'driver', not in 'cloud'"):
         tg.WriteAheadSink(print, publishes_in="cloud")
 

@@ -43,7 +43,7 @@ def test_nothing_is_suggested_that_is_too_short_for_an_argument():
 
 
 @pytest.mark.parametrize("given", [True, False, None, b"1 s", [1]])
-def test_what_is_no_duration_at_all_is_not_given_a_unit(given):
+def test_an_error_suggests_no_unit_for_text_that_is_no_duration(given):
     with pytest.raises(ValueError, match="is not a duration such as"):
         duration_ms(given)
 
@@ -61,7 +61,7 @@ def test_what_is_no_duration_at_all_is_not_given_a_unit(given):
         (timedelta(seconds=2), 2000),
     ],
 )
-def test_a_duration_with_a_unit_and_nothing_at_all_are_clear(given, ms):
+def test_a_duration_with_a_unit_and_zero_are_accepted(given, ms):
     assert duration_ms(given) == ms
 
 

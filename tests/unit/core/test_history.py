@@ -55,7 +55,7 @@ def test_what_a_lost_history_wrote_after_the_backup_is_unknown() -> None:
     assert not knows(claimed(backup, RESTORED), EpochId(LOST, 1))
 
 
-def test_the_owner_knows_what_it_writes_before_the_log_does() -> None:
+def test_the_owners_own_output_is_known_before_the_log_contains_it() -> None:
     claims = claimed((), FIRST)
     assert not History(LINE, claims).knows(LINE, EpochId(FIRST, 1))
     assert History(LINE, claims, FIRST).knows(LINE, EpochId(FIRST, 1))
@@ -201,7 +201,7 @@ def test_claims_of_an_earlier_version_are_their_own() -> None:
     assert hides((), EpochId(term_of(6, 1), 1), EpochId(term_of(6, 2), 1))
 
 
-def test_claims_stored_before_they_told_whose_they_are_can_be_read() -> None:
+def test_claims_stored_without_an_owner_flag_can_be_read() -> None:
     import msgspec
 
     stored = msgspec.json.decode(b"[[1,10],[4294967297,-1]]", type=Claims)

@@ -33,7 +33,7 @@ def test_a_java_that_is_too_old_is_named(
     assert java_problem() == (None if problem is None else f"{program}{problem}")
 
 
-def test_a_wrong_java_home_and_a_path_without_java_are_told_apart(
+def test_a_wrong_java_home_and_a_path_without_java_have_different_messages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))

@@ -31,7 +31,7 @@ def test_another_process_under_the_same_number_is_another():
     assert has_died(f"{machine}/{pid}/{int(begun) + 1}")
 
 
-def test_nobody_knows_of_another_machine():
+def test_a_process_of_another_machine_is_not_known_to_have_died():
     _, pid, begun = this_process().rsplit("/", 2)
     assert not has_died(f"another-boot/pid:[1]/{pid}/{begun}")
     assert not has_died("")

@@ -78,7 +78,7 @@ def test_a_closed_listener_has_heard_everything_and_is_closed_once() -> None:
     assert listener.closed == 1
 
 
-def test_a_listener_that_raises_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_listener_that_raises_does_not_affect_others(caplog: pytest.LogCaptureFixture) -> None:
     listener = Recorder()
     bus = EventBus([Broken(), listener])
     for number in range(3):

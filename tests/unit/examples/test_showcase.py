@@ -75,7 +75,7 @@ def test_a_run_without_rows_proves_nothing():
     assert not all_exact(compare(rows, Results()))
 
 
-def test_rows_that_are_missing_doubled_or_invented_are_told_apart():
+def test_missing_doubled_and_invented_rows_are_distinguished():
     wanted = Results(settled=Counter({("a",): 1, ("b",): 1}), alerts=Counter({("x",): 1}))
     seen = Results(settled=Counter({("b",): 3, ("c",): 1}), alerts=Counter({("x",): 1}))
     settled, revenue, sessions, alerts = compare(wanted, seen)

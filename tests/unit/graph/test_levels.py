@@ -99,7 +99,7 @@ def _graphs(draw: Any) -> Graph:
 
 @pytest.mark.feature("C21")
 @given(_graphs())
-def test_every_row_path_is_there_exactly_once(graph: Graph) -> None:
+def test_every_row_path_exists_exactly_once(graph: Graph) -> None:
     planned = plan(graph)
     meant = Counter(
         (stream, node.id, number)

@@ -95,7 +95,7 @@ def test_only_levels_of_functions_with_a_hook_listen():
     assert levels(keyed(ToldKeyed(), before=ToldMapped())) == {0, 1}
 
 
-def test_a_plain_callable_is_not_opened_and_not_told():
+def test_a_plain_callable_is_neither_opened_nor_notified():
     assert levels(mapped(Callable())) == set()
 
 

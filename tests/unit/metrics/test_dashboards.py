@@ -41,7 +41,7 @@ def test_the_legend_of_a_chart_uses_labels_that_its_metrics_have() -> None:
             assert set(re.findall(r"\{\{(\w+)\}\}", query.legend)) <= known, panel.title
 
 
-def test_there_is_an_alert_for_everything_that_wakes_people() -> None:
+def test_every_condition_worth_waking_someone_has_an_alert() -> None:
     assert {name.removeprefix("Tidegate") for name in ALERTS} == {
         "DriverDown", "JobRestarting", "RestartLoop", "CheckpointsFailing", "CheckpointTooOld", "TargetRefuses",
         "OutputWaiting", "InputHeld", "SourceStalled", "WatermarkStuck", "MemoryNearBudget", "DiskNearlyFull",
@@ -110,7 +110,7 @@ def missing(ours: object, theirs: object, path: str = "") -> list[str]:
     return [] if ours == theirs else [f"{path}: {ours!r} became {theirs!r}"]
 
 
-def test_grafanas_own_model_of_a_dashboard_knows_every_field_of_ours() -> None:
+def test_every_field_of_the_dashboard_is_in_grafanas_model() -> None:
     register_default_plugins()
     read = Dashboard.from_json(grafana.dashboard())
     assert missing(grafana.dashboard(), json.loads(json.dumps(read, cls=JSONEncoder))) == []

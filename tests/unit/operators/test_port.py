@@ -155,7 +155,7 @@ def test_what_was_declared_does_not_change_when_it_is_attached():
     assert {field.name: getattr(operator, field.name) for field in fields(operator)} == before
 
 
-def test_the_function_of_a_window_is_told_of_checkpoints_in_place_of_the_operator():
+def test_the_window_function_is_notified_of_checkpoints_instead_of_the_operator():
     class Windowed(tg.ProcessWindowFunction):
         def process(self, key, context, elements):
             return None

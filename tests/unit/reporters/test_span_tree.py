@@ -73,7 +73,7 @@ def test_a_failed_checkpoint_says_why(detail: SpanDetail) -> None:
     assert span.children == ()
 
 
-def test_a_start_tells_what_was_downloaded_and_what_was_on_local_disk() -> None:
+def test_the_initialization_span_has_bytes_downloaded_and_found_on_local_disk() -> None:
     tasks = (
         RestoredTask(
             level=1, slot=0, restore_ms=100, download_ms=80, remote_bytes=1_000, local_bytes=0, memory_bytes=7

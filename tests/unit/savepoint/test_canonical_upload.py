@@ -108,7 +108,7 @@ def test_a_task_that_dies_at_any_step_is_followed_by_one_that_leaves_no_row_twic
     assert sorted(rows.column("key").to_pylist()) == sorted(TOTALS.holds["total"])
 
 
-def test_tables_that_are_not_wanted_any_more_are_given_up(tmp_path: Path) -> None:
+def test_writing_stops_when_the_tables_are_no_longer_needed(tmp_path: Path) -> None:
     home = Home(tmp_path, "hashmap")
     with pytest.raises(Stopped):
         home.write(home.origin.metadata.tasks[0], lambda: False)

@@ -152,7 +152,7 @@ class Pass(tg.KeyedProcessFunction):
 
 
 @pytest.mark.feature("I39")
-def test_a_snapshot_is_a_map_from_uids_to_state_and_knows_no_others() -> None:
+def test_a_snapshot_maps_exactly_its_uids_to_state() -> None:
     job = tg.Job("shop", parallelism=2)
     rows = job.source("orders", Frame("user string,amount double"))
     counted = rows.key_by("user").process("count", Count(), schema="user string, n bigint")

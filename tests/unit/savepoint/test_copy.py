@@ -70,7 +70,7 @@ def heap_origin(tmp_path: Path) -> StoredSnapshot:
 
 @pytest.mark.feature("I30", "I4")
 @pytest.mark.parametrize("format", [CANONICAL, NATIVE])
-def test_a_copy_is_complete_by_itself_and_can_be_moved(origin: StoredSnapshot, tmp_path: Path, format: str) -> None:
+def test_a_copy_is_self_contained_and_can_be_moved(origin: StoredSnapshot, tmp_path: Path, format: str) -> None:
     before = {state: contents(origin, *state) for state in STATES}
     copy_snapshot(origin, open_storage(tmp_path / "sp"), format)
     shutil.rmtree(tmp_path / "ckpt")

@@ -241,6 +241,6 @@ def test_a_mapped_uid_takes_its_states_numbers_and_positions_along(tmp_path: Pat
         ({"rules": "clicks", "clicks": "rules"}, "both an old and a new uid"),
     ],
 )
-def test_a_map_that_nobody_could_apply_twice_is_refused(chk: StoredSnapshot, uids: dict[str, str], said: str) -> None:
+def test_a_uid_mapping_that_cannot_be_repeated_is_refused(chk: StoredSnapshot, uids: dict[str, str], said: str) -> None:
     with pytest.raises(UidsCannotBeMapped, match=said):
         translated(chk.metadata, uids)

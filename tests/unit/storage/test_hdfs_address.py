@@ -120,7 +120,7 @@ def test_options_of_one_file_system_are_not_used_for_another(monkeypatch: pytest
     ]
 
 
-def test_a_token_replaces_the_name_of_the_user_and_is_read_anew_from_a_file(tmp_path: Path) -> None:
+def test_a_token_replaces_the_user_name_and_is_read_again_from_its_file(tmp_path: Path) -> None:
     assert HdfsAddress.of("hdfs://nn/a", {"user": "ann"}).credentials() == {"user.name": "ann"}
     secret = HdfsAddress.of("hdfs://nn/a", {"delegation_token": "s3cret"})
     assert secret.credentials() == {"delegation": "s3cret"}

@@ -46,7 +46,7 @@ class Letters(tg.MapFunction, tg.CheckpointedFunction, tg.CheckpointListener):
         self.waiting.update([each for each in self.waiting if each[0] > checkpoint_id])
 
 
-def test_a_function_publishes_what_a_checkpoint_contains_and_forgets_it():
+def test_a_function_commits_what_a_checkpoint_contains_and_forgets_it():
     with tg.testing.harness(Letters(), schema="letter string", parallelism=2) as h:
         h.process(("a",), ("b",))
         h.notify_checkpoint_complete()
@@ -165,7 +165,7 @@ HARNESSES = {
 
 @pytest.mark.feature("J27")
 @pytest.mark.parametrize("kind", HARNESSES)
-def test_every_kind_of_function_is_told(kind):
+def test_every_kind_of_function_is_notified_of_checkpoints(kind):
     with HARNESSES[kind]() as h:
         h.notify_checkpoint_complete()
         h.notify_checkpoint_aborted()
@@ -195,7 +195,7 @@ def test_there_is_no_keyed_state_in_a_hook():
             h.notify_checkpoint_complete()
 
 
-def test_nor_is_there_for_a_window_function():
+def test_a_window_function_has_no_keyed_state_in_hooks():
     with tg.testing.harness(windowed(FiresInHook())) as h:
         h.process(("ann", datetime(2024, 1, 1, tzinfo=UTC)))
         with pytest.raises(StateUnbound, match="used where there is no key"):
@@ -204,7 +204,7 @@ def test_nor_is_there_for_a_window_function():
         tg.testing.harness(windowed(FiresInOpen()))
 
 
-def test_keyed_state_is_there_after_the_hook():
+def test_keyed_state_is_available_after_the_hook():
     with tg.testing.harness(Count(), key="user", schema="user string") as h:
         h.process(("ann",))
         h.notify_checkpoint_complete()

@@ -31,7 +31,7 @@ def test_descendants_are_found_through_every_generation(family):
     assert command_line(descendants(family.pid)[-1]) == ["sleep", "60"]
 
 
-def test_a_killed_tree_leaves_nobody(family):
+def test_a_killed_process_tree_leaves_no_process(family):
     everybody = [family.pid, *descendants(family.pid)]
 
     assert kill_tree(family.pid) == sorted(everybody)

@@ -29,7 +29,7 @@ def test_a_file_that_is_a_separate_part_is_left_out_of_its_folder():
     assert left_out(file, (folder, file)) == []
 
 
-def test_a_cluster_runs_beside_a_part_without_spark_only():
+def test_a_cluster_only_runs_in_parallel_with_a_part_without_spark():
     cluster, spark, unit = Part("cluster", ("a",), 1, 3), Part("spark", ("b",), 3, 2), Part("unit", ("c",), 2)
     assert next_part([cluster, spark, unit], []) is spark
     assert next_part([cluster, spark, unit], [spark]) is spark

@@ -51,7 +51,7 @@ PLANTED = {
         "restore is not None and restore.max_parallelism != max_parallelism",
         "restore is not None and restore.max_parallelism > max_parallelism",
     ),
-    "tests/unit/connectors/test_files.py::test_a_name_tells_whose_output_it_is": Replacement(
+    "tests/unit/connectors/test_files.py::test_a_file_name_identifies_the_owner_of_its_output": Replacement(
         "src/tidegate/connectors/files/names.py", "Slot(int(slot))", "Slot(0)"
     ),
     "tests/contract/lakehouse/test_iceberg.py::test_a_table_is_made_only_on_demand": Replacement(

@@ -31,7 +31,7 @@ def test_an_idle_machine_gets_the_limit_as_it_is(clock):
     assert limit.passed()
 
 
-def test_a_loaded_machine_gets_more_and_not_for_ever(clock):
+def test_a_loaded_machine_gets_more_time_up_to_a_limit(clock):
     limit = Limit(10)
     clock.update(now=clock["now"] + 29, slowness=3.0)
     assert not limit.passed()

@@ -42,7 +42,7 @@ def test_a_part_over_its_budget_is_named_with_the_tests_that_grew():
     ]
 
 
-def test_a_run_of_everything_has_budgets_of_its_own():
+def test_a_run_of_everything_has_separate_budgets():
     assert exceeded([RUN, replace(RUN, kind=Kind.WHOLE, parts={"kafka": 400})]) == []
     assert len(exceeded([RUN, replace(RUN, kind=Kind.WHOLE, parts={"kafka": 501})])) == 1
 
@@ -111,7 +111,7 @@ def test_a_run_of_everything_may_have_failed_if_every_part_says_where(tmp_path):
     ]
 
 
-def test_a_run_beside_other_work_says_nothing_about_budgets(tmp_path):
+def test_a_run_next_to_other_work_does_not_count_for_budgets(tmp_path):
     file = tmp_path / "times.jsonl"
     slow = replace(RUN, parts={"kafka": 1000})
     record(left_by_a_run(tmp_path, slow), file, alone=False)
@@ -139,7 +139,7 @@ def test_a_run_that_says_nothing_is_not_recorded(tmp_path, change):
     ("left_out", "parts", "kind"),
     [(["x"], CI, Kind.SELECTED), ([], CI, Kind.WHOLE), ([], CI[:2], Kind.SOME_PARTS)],
 )
-def test_a_run_knows_how_much_of_ci_it_was(tmp_path, left_out, parts, kind):
+def test_a_run_records_how_much_of_ci_it_was(tmp_path, left_out, parts, kind):
     selection = tmp_path / "selection.json"
     selection.write_text(json.dumps({"chosen": {}, "left_out": left_out}))
     assert Tier("ci", tmp_path, CI, selection=selection).kind(parts) == kind

@@ -46,7 +46,7 @@ def test_only_the_newest_are_retained_and_the_rest_is_deleted_after_the_entry() 
 
 
 @pytest.mark.feature("F33")
-def test_nothing_is_left_of_a_dropped_checkpoint_whose_output_was_published() -> None:
+def test_a_dropped_checkpoint_with_committed_output_leaves_no_files() -> None:
     """Each checkpoint with output has a record. A run that goes on for months does not wait for a sweep."""
     storage = PlainStorage()
     one = owner(storage, "one")
@@ -59,7 +59,7 @@ def test_nothing_is_left_of_a_dropped_checkpoint_whose_output_was_published() ->
     assert [path for path in storage.objects if path.startswith("job/chk-1/")] == []
 
 
-def test_an_ex_owner_that_wakes_up_in_the_middle_of_a_sweep_harms_nobody() -> None:
+def test_a_former_owner_that_wakes_up_during_a_sweep_does_no_harm() -> None:
     """Its list was made before it slept; meanwhile a successor has published from the same base."""
     storage = PlainStorage()
     old = owner(storage, "old")

@@ -71,7 +71,7 @@ def test_files_of_a_checkpoint_that_did_not_complete_are_not_referenced() -> Non
     assert old.shared.counts() == {}
 
 
-def test_who_loses_its_slot_stops_and_deletes_nothing() -> None:
+def test_driver_that_loses_a_log_slot_stops_without_deleting_files() -> None:
     storage = PlainStorage()
     old = owner(storage, "old")
     file = upload(storage, old, 1, "a")
@@ -197,7 +197,7 @@ def test_an_end_without_retention_gives_the_checkpoints_up_before_it_deletes_the
         publish(storage, one, 2)
 
 
-def test_an_end_gives_nothing_up_that_still_owes_output() -> None:
+def test_an_end_keeps_checkpoints_with_uncommitted_output() -> None:
     storage = PlainStorage()
     one = owner(storage, "one")
     storage.run(one.append_checkpoint(draft(one, 1, output=[committable(5)])))
@@ -221,7 +221,7 @@ def test_a_savepoint_that_ends_the_job_is_the_base_of_the_next_run_and_commits_a
 
 
 @pytest.mark.feature("C10")
-def test_an_older_checkpoint_cannot_be_published_after_a_newer_one() -> None:
+def test_an_older_checkpoint_cannot_be_completed_after_a_newer_one() -> None:
     storage = PlainStorage()
     one = owner(storage, "one")
     late = draft(one, 1)
@@ -231,7 +231,7 @@ def test_an_older_checkpoint_cannot_be_published_after_a_newer_one() -> None:
     assert one.entry.base == newer
 
 
-def test_a_finished_job_that_owes_output_is_suspended_and_its_next_start_commits() -> None:
+def test_a_finished_job_with_uncommitted_output_is_suspended_and_its_next_start_commits() -> None:
     storage = PlainStorage()
     one = owner(storage, "one")
     storage.run(one.append_checkpoint(draft(one, 1, output=[committable(5)])))
@@ -259,7 +259,7 @@ def test_a_retained_checkpoint_whose_metadata_is_damaged_inside_is_named_and_not
     assert (two.unreadable, two.entry.base) == ([older], base)
 
 
-def test_output_is_settled_once_no_checkpoint_without_a_record_carries_it() -> None:
+def test_output_is_final_once_no_checkpoint_without_a_record_carries_it() -> None:
     storage = PlainStorage()
     one = owner(storage, "one", retained=2)
     first = committable(10)

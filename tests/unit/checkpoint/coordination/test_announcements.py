@@ -61,7 +61,7 @@ def test_the_end_of_an_epoch_seen_late_does_not_hide_the_next_one() -> None:
     assert epochs.withdraw().runs
 
 
-def test_an_announcement_is_unsettled_until_the_loop_knows_what_became_of_it() -> None:
+def test_an_announcement_stays_open_until_the_loop_records_its_outcome() -> None:
     epochs = announced(5)
     assert epochs.unresolved == 0
     epochs.begin_epoch(empty=False)

@@ -117,7 +117,7 @@ def test_a_checkpoint_that_waits_begins_when_the_one_under_way_fails() -> None:
 
 
 @pytest.mark.feature("D11")
-def test_a_checkpoint_that_waits_begins_when_the_one_under_way_cannot_be_published() -> None:
+def test_a_waiting_checkpoint_begins_when_the_one_in_progress_cannot_complete() -> None:
     coordinator = started(replace(EVERY_SECOND, tolerable_failures=9))
     coordinator.epoch_finished(epoch(1), True, at(100))
     for task in range(3):
@@ -197,7 +197,7 @@ def test_a_checkpoint_expires_and_its_tasks_are_notified() -> None:
 
 
 @pytest.mark.feature("D5")
-def test_a_checkpoint_that_is_being_published_does_not_expire() -> None:
+def test_a_checkpoint_that_is_completing_does_not_expire() -> None:
     coordinator = started()
     coordinator.epoch_finished(epoch(1), True, at(100))
     for task in range(3):
@@ -406,7 +406,7 @@ def test_an_interval_shorter_than_min_pause_is_raised_to_it() -> None:
 
 
 @pytest.mark.feature("D1")
-def test_without_an_interval_nothing_is_taken_by_itself() -> None:
+def test_without_an_interval_no_checkpoint_is_periodic() -> None:
     coordinator = started(Cadence(interval_ms=None))
     assert coordinator.epoch_finished(epoch(1), True, at(10**9)) == []
     assert of(StartUpload, coordinator.request(CheckpointRequest(kind=RequestKind.MANUAL, at_ms=10**9), at(10**9)))
@@ -470,7 +470,7 @@ def test_while_the_job_is_being_stopped_no_later_checkpoint_begins() -> None:
 
 
 @pytest.mark.feature("E8")
-def test_clean_up_knows_what_may_still_be_reused() -> None:
+def test_clean_up_keeps_files_that_may_still_be_reused() -> None:
     coordinator = started()
     coordinator.epoch_finished(epoch(1), True, at(100))
     completed(coordinator, 1, 200)
@@ -538,7 +538,7 @@ def test_ids_enter_the_log_in_order_even_when_the_older_upload_ends_last() -> No
 
 
 @pytest.mark.feature("C10")
-def test_the_older_one_is_published_when_the_newer_one_could_not_be() -> None:
+def test_the_older_checkpoint_completes_when_the_newer_one_could_not() -> None:
     coordinator = started(replace(EVERY_SECOND, max_concurrent=2, tolerable_failures=1))
     coordinator.epoch_finished(epoch(1), True, at(100))
     coordinator.epoch_finished(epoch(2), True, at(1_200))

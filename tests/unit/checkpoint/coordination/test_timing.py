@@ -98,7 +98,7 @@ def test_what_tasks_have_begun_to_store_is_taken_a_little_early(period_ms: int, 
 
 @pytest.mark.feature("C37")
 @given(CADENCES, st.integers(0, 60_000), st.integers(0, 60_000))
-def test_an_epoch_is_told_of_a_checkpoint_that_is_due_when_it_ends_and_never_within_min_pause(
+def test_a_checkpoint_due_at_the_end_of_an_epoch_is_announced_but_never_within_min_pause(
     cadence: Cadence, expected_ms: int, completed_ms: int
 ) -> None:
     made = timing(cadence)

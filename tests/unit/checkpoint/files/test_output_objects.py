@@ -249,7 +249,7 @@ def test_a_checkpoint_writes_what_is_new_and_not_what_waits():
     assert len(waiting(driver)) == 3_000
 
 
-def test_output_that_is_published_at_once_costs_no_request():
+def test_output_that_is_committed_at_once_costs_no_request():
     storage = Disk()
     driver = Driver(storage, "driver", inline_bytes=0)
     for number in range(1, 5):

@@ -106,7 +106,7 @@ def test_what_a_sweep_may_touch(path: str, passed: bool) -> None:
 
 
 @pytest.mark.feature("E8", "E10")
-def test_names_tell_their_scope() -> None:
+def test_names_contain_their_scope() -> None:
     scopes = [LAYOUT.parse(p) for p in (state(2, 3), rows(2, 3), LAYOUT.exclusive(3, "x"))]
     assert [s and (s.scope, s.number) for s in scopes] == [
         (FileScope.SHARED, 3), (FileScope.TASKOWNED, 3), (FileScope.EXCLUSIVE, 3)

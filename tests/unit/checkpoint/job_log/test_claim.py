@@ -127,7 +127,7 @@ def test_beats_of_a_former_owner_are_not_taken_for_life() -> None:
     assert taking(storage, "third").term == 3
 
 
-def test_a_checkpoint_in_the_wanted_slot_becomes_the_base() -> None:
+def test_a_checkpoint_in_the_expected_slot_becomes_the_base() -> None:
     sign = signatures("old")
 
     def publishes(storage: PlainStorage) -> None:
@@ -208,7 +208,7 @@ def test_claiming_again_yields_to_its_own_late_write_and_tries_the_next_slot() -
 
 
 @pytest.mark.parametrize("ended", [True, False])
-def test_claiming_again_takes_the_job_from_nobody(ended: bool) -> None:
+def test_claiming_again_after_a_lost_claim_is_refused(ended: bool) -> None:
     storage = PlainStorage()
     mine = taking(storage)
     other = taking(storage, "other", force=True)
@@ -274,12 +274,12 @@ def test_traces_of_missing_entries_are_found_without_a_heartbeat(
     assert storage.objects == before
 
 
-def test_orphans_of_checkpoints_that_were_never_published_are_no_such_trace() -> None:
+def test_orphans_of_incomplete_checkpoints_are_no_such_trace() -> None:
     traces = ("chk-3/_metadata", "chk-9/notes", "chk-3.2/_metadata", "chk-2/_committed", "shared/2/L1-S0/7/chk-9-x")
     assert taking(damaged(traces=traces), "third", force=True).base == ref(2, term=2)
 
 
-def test_a_checkpoint_that_is_published_while_a_start_looks_is_no_such_trace() -> None:
+def test_a_checkpoint_that_completes_while_a_start_looks_is_no_such_trace() -> None:
     def publishes(storage: PlainStorage) -> None:
         newest = entries.from_bytes(storage.objects[LAYOUT.log(4, 2)], "log")
         entry = entries.checkpoint(newest, next(signatures("rival")), ref(3, term=2), 2)

@@ -145,7 +145,7 @@ def test_a_forks_terms_begin_above_its_origins() -> None:
     assert claimed(base=ref(3, term=41, owned=False)).term == 42
 
 
-def test_a_claim_owes_the_output_it_turns_away_from_but_not_that_of_a_forks_origin() -> None:
+def test_a_claim_keeps_the_output_of_the_line_it_leaves_but_not_that_of_a_forks_origin() -> None:
     log = grown(4)
     assert claimed(log[-1], log[-1].retained[0]).owed == (log[-1].base,)
     assert claimed(log[-1], log[-1].base).owed == ()
@@ -153,7 +153,7 @@ def test_a_claim_owes_the_output_it_turns_away_from_but_not_that_of_a_forks_orig
     assert claimed(claimed(base=origin)).owed == ()
 
 
-def test_another_line_owes_the_output_of_the_snapshot_it_begins_from_and_logs_older_than_that_rule_are_read() -> None:
+def test_another_lineage_keeps_the_output_of_its_base_and_logs_older_than_that_rule_are_read() -> None:
     log = grown(4)
     other = entries.claim(log[-1], next(SIGN), entries.Lineage("another"), log[-1].base)
     assert other.owed == (log[-1].base,)

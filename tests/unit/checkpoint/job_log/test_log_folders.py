@@ -168,7 +168,7 @@ def test_a_start_that_slept_after_its_claim_while_others_followed_does_not_claim
     assert lost.value.winner.owner == "two"
 
 
-def test_a_driver_that_is_not_told_whether_a_later_folder_exists_does_not_know_whether_it_won() -> None:
+def test_a_driver_that_cannot_list_later_folders_does_not_know_whether_it_won() -> None:
     class Silent(PlainStorage):
         def run(self, steps: Steps[object]) -> object:
             answer = None

@@ -50,7 +50,7 @@ def test_the_first_claim_of_a_job_is_1() -> None:
     assert taking(PlainStorage()).term == 1
 
 
-def test_a_checkpoint_tells_how_far_the_log_knows_its_term() -> None:
+def test_a_checkpoint_extends_the_epochs_that_the_log_knows_of_its_term() -> None:
     first = entries.claim(None, sign(), LINE, None)
     done = entries.checkpoint(first, sign(), ref(1), 1)
     assert done.claims == ((1, 10, True),)

@@ -86,7 +86,7 @@ def test_cell(last: LastRun, way: How, expected: str) -> None:
         assert decision.what_to_do
 
 
-def test_a_start_beside_a_running_driver_names_it() -> None:
+def test_a_start_next_to_a_running_driver_names_it() -> None:
     """Whoever has to stop the other one must know where it runs."""
     before = ran()
     decision = decide(before, Start(), alive=True)
@@ -95,7 +95,7 @@ def test_a_start_beside_a_running_driver_names_it() -> None:
     assert "writes its heartbeat" in decision.why
 
 
-def test_a_start_beside_a_running_driver_says_since_when_and_what_to_do() -> None:
+def test_a_start_next_to_a_running_driver_says_since_when_it_runs_and_what_to_do() -> None:
     decision = decide(replace(claimed(), at_ms=1_000_000_000_000), Start(), alive=True)
     assert isinstance(decision, Refuse)
     assert "has held the job since 2001-09-09 01:46:40 UTC" in decision.why

@@ -242,7 +242,7 @@ def test_a_checkpoint_of_another_job_is_not_the_users_to_give(storage: PlainStor
         storage.run(take_over(SAVEPOINT, snapshot(SnapshotKind.CHECKPOINT), "job", "/ckpt", Nonce("nonce-1")))
 
 
-def test_nobody_starts_from_a_savepoint_that_is_being_deleted(storage: PlainStorage) -> None:
+def test_a_savepoint_that_is_being_deleted_cannot_be_started_from(storage: PlainStorage) -> None:
     job = Job(storage)
     store = job.start(SAVEPOINT, claims=True)
     job.publish(store)  # the entry is written, and then the driver dies

@@ -34,7 +34,7 @@ def chosen(choice: CommitterChoice, size_bytes: int, ms: int, busy: tuple[Uid, .
     return OUT in choice.of_driver(due(*waiting(size_bytes), *waiting(1, TASKS_ONLY)), busy, at(ms))
 
 
-def test_the_driver_publishes_while_little_waits_and_tasks_until_half_of_that_does():
+def test_the_driver_commits_while_little_waits_and_tasks_until_half_of_that_waits():
     choice = CommitterChoice([OUT], LIMITS)
     assert chosen(choice, 100, 0)
     assert not chosen(choice, 101, 10)
@@ -43,20 +43,20 @@ def test_the_driver_publishes_while_little_waits_and_tasks_until_half_of_that_do
     assert chosen(choice, 50, 1_010)
 
 
-def test_a_sink_that_the_driver_is_publishing_to_stays_with_it():
+def test_a_sink_that_the_driver_is_committing_to_stays_with_it():
     choice = CommitterChoice([OUT], LIMITS)
     assert chosen(choice, 1_000, 0, busy=(OUT,))
     assert not chosen(choice, 1_000, 0)
 
 
-def test_sinks_that_only_tasks_publish_to_are_never_chosen():
+def test_sinks_that_only_tasks_commit_to_are_never_chosen():
     choice = CommitterChoice([OUT], LIMITS)
     assert choice.of_driver(due(*waiting(1, TASKS_ONLY)), (), at(0)) == {OUT}
     choice.failed(TASKS_ONLY, at(0))
     assert choice.of_driver(due(*waiting(1, TASKS_ONLY)), (), at(0)) == {OUT}
 
 
-def test_after_a_failure_tasks_publish_for_a_while_and_longer_after_the_next():
+def test_after_a_failure_tasks_commit_for_a_while_and_longer_after_the_next():
     choice = CommitterChoice([OUT], LIMITS)
     begin = 0
     for rest_ms in (5_000, 10_000, 12_000, 12_000):

@@ -218,7 +218,7 @@ def test_questions_about_a_sink_cost_its_epochs_and_not_its_slots() -> None:
     assert steps_of(lambda: ask(wide)) == steps_of(lambda: ask(narrow))
 
 
-def test_a_checkpoint_looks_at_each_of_its_committables_once_while_they_are_published() -> None:
+def test_a_checkpoint_reads_each_committable_once_while_they_are_committed() -> None:
     slots, epochs = 20, 20
     ledger = backlog(slots, epochs)
     carried = Carried(CheckpointContents(frozenset(), frozenset(), ledger.waiting()))

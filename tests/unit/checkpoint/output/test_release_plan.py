@@ -95,7 +95,7 @@ class Target:
 
 
 @given(st.booleans().flatmap(waiting), st.lists(st.booleans(), max_size=40))
-def test_no_older_value_of_a_key_is_published_after_a_newer_one(found: Waiting, failures: list[bool]) -> None:
+def test_no_older_value_of_a_key_is_committed_after_a_newer_one(found: Waiting, failures: list[bool]) -> None:
     ledger, target = Ledger(found.keys), Target(found.keys, failures)
     while len(ledger):
         for batch in commit_batches(ledger.waiting()):
@@ -105,7 +105,7 @@ def test_no_older_value_of_a_key_is_published_after_a_newer_one(found: Waiting, 
 
 
 @given(st.data(), st.booleans(), st.lists(st.booleans(), max_size=40))
-def test_tasks_that_publish_independently_twice_and_late_keep_the_order_of_every_key(
+def test_tasks_that_commit_independently_twice_and_late_keep_the_order_of_every_key(
     data: st.DataObject, keyed: bool, failures: list[bool]
 ) -> None:
     found = data.draw(waiting(keyed))
@@ -159,7 +159,7 @@ def test_a_sink_that_failed_waits_longer_each_time_and_the_others_do_not_wait() 
     assert schedule.failed(Uid("out"), "down again", at(0), 0.5) == 100
 
 
-def test_time_wakes_nobody_for_a_sink_that_is_at_work_again() -> None:
+def test_a_sink_that_is_committing_again_has_no_wake_time() -> None:
     schedule = ReleaseSchedule(Backoff(first_ms=100, jitter=0.0))
     due, in_tasks = waits(committable(1), committable(1, sink="task")), {Uid("task"): True}
     for sink in ("out", "task"):
@@ -170,7 +170,7 @@ def test_time_wakes_nobody_for_a_sink_that_is_at_work_again() -> None:
     assert schedule.wake_ms(at(150)) is None
 
 
-def test_a_slot_that_is_published_does_not_end_the_wait_after_the_failure_of_another() -> None:
+def test_a_committed_slot_does_not_end_the_backoff_after_the_failure_of_another() -> None:
     schedule = ReleaseSchedule(Backoff(first_ms=100, jitter=0.0))
     due, in_tasks = waits(committable(1), committable(1, 1)), {Uid("out"): True}
     assert len(schedule.for_tasks(due, at(0), in_tasks)) == 2

@@ -140,7 +140,7 @@ def test_unchanged_parallelism_takes_every_version_as_it_is(parallelism: int) ->
 
 
 @pytest.mark.feature("H13", "I38")
-def test_files_are_taken_whole_or_cut_by_range_where_all_their_states_are_wanted() -> None:
+def test_files_are_reused_whole_or_cut_by_range_if_all_their_states_are_needed() -> None:
     (merged,) = restore(2, 1, KEYED)
     assert merged.keyed == (KeyedShare(task(0), (0, 63), (1,), True), KeyedShare(task(1), (64, 127), (1,), True))
     assert merged.as_is is None

@@ -162,7 +162,7 @@ def test_every_kind_of_operator_state_is_redistributed(tmp_path, backend, before
 @pytest.mark.feature("A26")
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 @pytest.mark.parametrize("widths", [(2, 3, 2), (1, 2, 1), (3, 8, 1), (2, 3, 8)])
-def test_nobody_writes_between_two_changes_of_parallelism(tmp_path, backend, widths):
+def test_two_rescales_without_writes_in_between_keep_the_state(tmp_path, backend, widths):
     """Tasks that got no element hold none, also where the files they took over had some."""
     job = Job(tmp_path, backend)
     job.begin(widths[0])
@@ -176,7 +176,7 @@ def test_nobody_writes_between_two_changes_of_parallelism(tmp_path, backend, wid
 
 @pytest.mark.feature("A27", "A28")
 @pytest.mark.parametrize("after", WIDTHS)
-def test_a_union_does_not_grow_where_nobody_writes_it(tmp_path, after):
+def test_a_union_state_does_not_grow_without_writes(tmp_path, after):
     job = Job(tmp_path, "hashmap")
     job.begin(3)
     for slot in range(3):

@@ -63,12 +63,12 @@ def test_a_transaction_carries_epochs_in_order_and_the_last_marker_of_each_slot(
 
 
 @pytest.mark.feature("J28")
-def test_a_slot_without_a_marker_gets_one_that_covers_nothing_of_what_is_sent():
+def test_a_slot_without_a_marker_gets_one_that_covers_none_of_the_pending_output():
     parts = [pending(0, 2), pending(1, 2), pending(0, 3)]
     assert _first_markers(parts) == {stream(0): pending(0, 2).marker, stream(1): pending(1, 2).marker}
 
 
-def test_the_metadata_of_an_offset_tells_the_holder_and_the_whole_term():
+def test_offset_metadata_has_the_holder_and_the_whole_term():
     term = term_of(7, 0xFFFFFFFF)
     offset = encode(EpochId(term, 41), 3)
     metadata = metadata_of("tidegate-line-out-1-t", term)

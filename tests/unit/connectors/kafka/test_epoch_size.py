@@ -15,7 +15,7 @@ def lasting(size: EpochSize, rows_per_s: float, fixed_s: float) -> float:
 
 @pytest.mark.feature("K8")
 @given(st.floats(1_000, 1_000_000), st.floats(0.05, 0.5), st.floats(2, 30))
-def test_epochs_approach_the_wanted_duration(rows_per_s, fixed_s, target_s):
+def test_epochs_approach_the_target_duration(rows_per_s, fixed_s, target_s):
     size = EpochSize(target_s)
     for _ in range(40):
         size = size.after(size.limit, lasting(size, rows_per_s, fixed_s))

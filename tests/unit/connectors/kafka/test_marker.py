@@ -23,7 +23,7 @@ def test_later_output_has_a_greater_marker(one, other):
 
 
 @given(PLACES)
-def test_a_marker_is_a_kafka_offset_and_tells_its_place(place):
+def test_a_marker_is_a_kafka_offset_that_contains_its_place(place):
     assert 0 <= encode(*place) < 1 << 63
     assert decode(encode(*place)) == place
 

@@ -30,7 +30,7 @@ def test_a_time_is_between_its_bounds(value):
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=4))
-def test_a_decimal_has_bounds_only_if_a_double_tells_it_exactly(value):
+def test_a_decimal_has_bounds_only_if_a_double_represents_it_exactly(value):
     bound = least_bound(value)
     assert bound is None or Decimal(repr(bound)) == value
 

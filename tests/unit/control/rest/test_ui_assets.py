@@ -46,7 +46,7 @@ def test_no_page_sets_markup_or_evaluates_text():
     assert [each.name for each in own(".js") if forbidden.search(each.read_text())] == []
 
 
-def test_the_page_has_neither_scripts_nor_styles_of_its_own():
+def test_the_page_has_no_inline_scripts_or_styles():
     """The server's policy forbids both."""
     page = (UI / "index.html").read_text()
     assert not re.search(r"<script>|<script type=\"module\">|<style|\sstyle=|\son[a-z]+=", page)

@@ -164,7 +164,7 @@ def test_a_checkpoint_that_is_no_longer_retained_is_refused(tmp_path: Path) -> N
 
 
 @pytest.mark.feature("E16")
-def test_files_of_a_checkpoint_that_could_not_be_published_are_deleted(tmp_path: Path) -> None:
+def test_files_of_a_checkpoint_that_could_not_be_completed_are_deleted(tmp_path: Path) -> None:
     with Driver(tmp_path, interval=RARELY, inline_threshold=0, tolerable_failures=1) as driver:
         driver.checkpoint(1)
         whole = driver.files("shared")

@@ -428,7 +428,7 @@ def test_a_restart_returns_to_the_latest_completed_checkpoint(place: Place) -> N
         assert loop.ownership.restore_point().checkpoint_id == 3
 
 
-def test_the_path_that_statistics_tell_can_be_opened_from_anywhere(place: Place) -> None:
+def test_the_path_in_statistics_can_be_opened_from_anywhere(place: Place) -> None:
     with place.run() as loop:
         loop.request().result(WAIT_S)
         last = loop.statistics.latest_completed
@@ -675,7 +675,7 @@ class TakenWhileRead(deque[EpochSnapshot]):
 
 
 @pytest.mark.feature("C25", "H12")
-def test_tasks_keep_the_version_of_an_epoch_that_the_history_comes_to_while_their_orders_are_made(place: Place) -> None:
+def test_tasks_keep_the_version_of_an_epoch_recorded_while_their_work_is_planned(place: Place) -> None:
     with place.run() as loop:
         task, held = TaskId(1, Slot(0)), threading.Event()
         epoch = EpochId(loop.ownership.restore_point().term, 2)
@@ -698,7 +698,7 @@ def test_tasks_keep_the_version_of_an_epoch_that_the_history_comes_to_while_thei
 
 
 @pytest.mark.feature("C2", "C11")
-def test_epochs_report_and_continue_while_a_checkpoint_is_being_published(place: Place) -> None:
+def test_epochs_report_and_continue_while_a_checkpoint_completes(place: Place) -> None:
     entered, may_go_on = threading.Event(), threading.Event()
 
     def hold(point: str, **context: object) -> None:

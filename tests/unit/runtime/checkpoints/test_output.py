@@ -198,7 +198,7 @@ def place(tmp_path: Path) -> Place:
 
 
 @pytest.mark.feature("J17", "J21", "N27")
-def test_output_is_published_when_its_checkpoint_is_complete_and_not_before(place: Place) -> None:
+def test_output_is_committed_when_its_checkpoint_is_complete_and_not_before(place: Place) -> None:
     out = Target()
     with place.run(out=out) as job:
         first = job.epoch("out")
@@ -246,7 +246,7 @@ def test_a_sink_that_is_down_holds_up_no_other(place: Place) -> None:
 
 
 @pytest.mark.feature("J21")
-def test_a_manual_checkpoint_is_answered_when_its_output_is_published(place: Place) -> None:
+def test_a_manual_checkpoint_returns_when_its_output_is_committed(place: Place) -> None:
     out = Target()
     out.error = OSError("down")
     with place.run(out=out) as job:
@@ -302,7 +302,7 @@ def test_only_a_savepoint_that_carries_output_leaves_a_record_and_one_however_of
     assert len([name for name in place.records() if "/committed/" in name]) == 1
 
 
-def test_what_a_savepoint_carries_is_not_offered_again_when_a_later_run_has_published_it(place: Place) -> None:
+def test_output_of_a_savepoint_is_not_offered_again_after_a_later_run_committed_it(place: Place) -> None:
     """The run that took the savepoint died before it could record that."""
     out = Target()
     out.error = OSError("down")
@@ -321,7 +321,7 @@ def test_what_a_savepoint_carries_is_not_offered_again_when_a_later_run_has_publ
         assert any("/committed/" in name for name in place.records())
 
 
-def test_a_savepoint_whose_output_was_never_published_is_offered_it_all(place: Place) -> None:
+def test_all_uncommitted_output_of_a_savepoint_is_offered_to_its_sinks(place: Place) -> None:
     out = Target()
     out.error = OSError("down")
     with place.run(out=out) as job:
@@ -335,7 +335,7 @@ def test_a_savepoint_whose_output_was_never_published_is_offered_it_all(place: P
         assert len(again.published) == 2
 
 
-def test_every_retained_checkpoint_is_recorded_once_its_output_is_published(place: Place) -> None:
+def test_every_retained_checkpoint_is_recorded_once_its_output_is_committed(place: Place) -> None:
     out = Target()
     out.error = OSError("down")
     with place.run(out=out) as job:
@@ -349,7 +349,7 @@ def test_every_retained_checkpoint_is_recorded_once_its_output_is_published(plac
 
 
 @pytest.mark.feature("J26")
-def test_what_is_published_while_a_run_ends_is_recorded(place: Place) -> None:
+def test_output_committed_while_a_run_ends_is_recorded(place: Place) -> None:
     out = Target()
     with place.run(out=out) as job:
         out.open.clear()
@@ -362,7 +362,7 @@ def test_what_is_published_while_a_run_ends_is_recorded(place: Place) -> None:
     assert len(place.records()) == 1
 
 
-def test_what_is_published_while_a_run_is_left_is_recorded(place: Place) -> None:
+def test_output_committed_while_a_run_is_abandoned_is_recorded(place: Place) -> None:
     out = Target()
     with place.run(out=out) as job:
         out.open.clear()
@@ -374,7 +374,7 @@ def test_what_is_published_while_a_run_is_left_is_recorded(place: Place) -> None
     assert len(place.records()) == 1
 
 
-def test_another_job_cannot_claim_a_savepoint_whose_output_nobody_published(place: Place) -> None:
+def test_another_job_cannot_claim_a_savepoint_with_uncommitted_output(place: Place) -> None:
     out = Target()
     out.error = OSError("down")
     with place.run(out=out) as job:
@@ -392,7 +392,7 @@ def test_another_job_cannot_claim_a_savepoint_whose_output_nobody_published(plac
         pass
 
 
-def test_output_that_was_let_go_of_is_not_recorded_as_published(place: Place) -> None:
+def test_output_dropped_with_its_sink_is_not_recorded_as_committed(place: Place) -> None:
     out = Target()
     out.error = OSError("down")
     with place.run(out=out) as job:
@@ -408,7 +408,7 @@ def test_output_that_was_let_go_of_is_not_recorded_as_published(place: Place) ->
 
 
 @pytest.mark.parametrize("end", ["killed", "finished", "stopped"])
-def test_output_that_was_discarded_is_not_published_by_who_returns_to_the_savepoint(place: Place, end: str) -> None:
+def test_discarded_output_is_not_committed_by_a_later_start_from_the_savepoint(place: Place, end: str) -> None:
     """The first checkpoint without it settles the question, also if that checkpoint is deleted later."""
     out = Target()
     out.error = OSError("down")
@@ -484,7 +484,7 @@ def test_output_is_not_discarded_if_the_driver_is_killed_before_it_was_recorded(
         assert len(out.published) == 1
 
 
-def test_who_deletes_the_record_of_discarded_output_gets_it_published(place: Place) -> None:
+def test_discarded_output_is_committed_if_its_record_is_deleted(place: Place) -> None:
     """The warning says so. A start that found the record has not recorded the output as published."""
     out = Target()
     out.error = OSError("down")
@@ -552,7 +552,7 @@ def test_a_sweep_that_comes_while_another_begins_is_not_lost() -> None:
 
 
 @pytest.mark.feature("I14", "J21")
-def test_a_terminal_savepoint_whose_output_waits_is_published_by_the_next_start(place: Place) -> None:
+def test_the_next_start_commits_the_waiting_output_of_a_terminal_savepoint(place: Place) -> None:
     out = Target()
     out.error = OSError("down")
     with place.run(out=out) as job:
@@ -567,7 +567,7 @@ def test_a_terminal_savepoint_whose_output_waits_is_published_by_the_next_start(
     assert len(out.published) == 1
 
 
-def test_a_new_line_from_the_newest_savepoint_publishes_what_that_one_carries(place: Place) -> None:
+def test_a_new_lineage_from_the_newest_savepoint_commits_the_output_it_carries(place: Place) -> None:
     out = Target()
     out.error = OSError("down")
     with place.run(out=out) as job:
@@ -579,7 +579,7 @@ def test_a_new_line_from_the_newest_savepoint_publishes_what_that_one_carries(pl
         assert len(out.published) == 1
 
 
-def test_a_start_under_another_name_warns_of_output_that_nobody_published_and_strictly_is_refused(
+def test_a_start_under_another_name_warns_of_uncommitted_output_and_strict_refuses_it(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     out = Target()
@@ -613,7 +613,7 @@ def backlog(job: Job, place: Place, epochs: int) -> list[int]:
     return sizes
 
 
-def test_output_that_waits_is_stored_once_and_published_by_the_next_start(
+def test_waiting_output_is_stored_once_and_committed_by_the_next_start(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     out = Target()
@@ -674,7 +674,7 @@ def test_a_refusal_outlives_failed_checkpoints_and_the_rewind_after_them(place: 
 
 
 @pytest.mark.feature("J20", "J21", "N10")
-def test_published_output_is_left_out_of_the_next_checkpoint_though_another_sink_waits(place: Place) -> None:
+def test_committed_output_is_left_out_of_the_next_checkpoint_though_another_sink_waits(place: Place) -> None:
     down, up = Target(), Target()
     down.error = OSError("down")
     with place.run(down=down, up=up) as job:
@@ -710,7 +710,7 @@ def test_a_sink_for_which_too_much_output_waits_holds_the_next_batch(
         eventually(lambda: job.loop.held_by() is None)
 
 
-def test_sinks_sweep_on_their_own_thread_up_to_what_is_published(place: Place) -> None:
+def test_sinks_sweep_on_their_own_thread_up_to_the_committed_epoch(place: Place) -> None:
     out = Target()
     with place.run(out=out) as job:
         first = job.epoch("out")
@@ -761,7 +761,7 @@ def told(
     job.epoch(published=(found,))
 
 
-def test_tasks_publish_one_stage_after_the_other_and_the_next_term_begins_when_all_slots_are_done(place: Place) -> None:
+def test_tasks_commit_stage_by_stage_and_the_next_term_begins_when_all_slots_are_done(place: Place) -> None:
     out, keyed = Target(), TaskSink(1, stable=True)
     with place.run(out=out, tasks=keyed) as job:
         old = [job.epoch("out", slots=3) for _ in range(2)]
@@ -786,7 +786,7 @@ def test_tasks_publish_one_stage_after_the_other_and_the_next_term_begins_when_a
     assert out.calls == []  # nothing passed through the driver
 
 
-def test_without_a_key_one_task_publishes_all_slots_in_the_order_of_epochs(place: Place) -> None:
+def test_without_a_key_one_task_commits_all_slots_in_the_order_of_epochs(place: Place) -> None:
     with place.run(out=Target(), tasks=TaskSink(1, stable=False)) as job:
         first, second = (job.epoch("out", slots=2) for _ in range(2))
         job.checkpoint()
@@ -824,7 +824,7 @@ def test_a_task_is_not_asked_again_for_what_its_target_took_before_it_failed(pla
 EITHER = TaskSink(1, stable=True, small_by_driver=True)
 
 
-def test_the_driver_publishes_little_output_without_waiting_for_an_epoch(place: Place) -> None:
+def test_the_driver_commits_little_output_without_waiting_for_an_epoch(place: Place) -> None:
     out = Target()
     with place.run(out=out, tasks=EITHER) as job:
         for _ in range(2):
@@ -836,7 +836,7 @@ def test_the_driver_publishes_little_output_without_waiting_for_an_epoch(place: 
     assert len(out.calls) == 2
 
 
-def test_tasks_publish_what_the_driver_could_not(place: Place) -> None:
+def test_tasks_commit_output_that_the_driver_could_not(place: Place) -> None:
     out = Target()
     out.error = OSError("no route")
     with place.run(out=out, tasks=EITHER) as job:

@@ -217,7 +217,7 @@ def test_a_signal_that_also_ends_the_jvm_is_reported_in_one_sentence_and_not_as_
     "error",
     [GatewayGone("Answer from Java side is empty"), EpochFailed("The Spark session has ended.", session_ended=True)],
 )
-def test_a_jvm_that_dies_by_itself_is_a_failure(error: Exception) -> None:
+def test_a_jvm_that_crashes_is_a_failure(error: Exception) -> None:
     run = Pretended(error=error)
     run.end.set()
     assert Ending(run, 30).wait() is ExitCode.FAILED

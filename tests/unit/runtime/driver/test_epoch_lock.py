@@ -7,7 +7,7 @@ import threading
 from tidegate.runtime.driver.epoch_lock import EpochLock
 
 
-def test_the_thread_that_runs_an_epoch_knows_that_it_does() -> None:
+def test_the_thread_that_holds_the_epoch_lock_is_recognized() -> None:
     lock = EpochLock()
     with lock:
         assert lock.is_held_here()

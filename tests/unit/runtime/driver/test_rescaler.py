@@ -328,7 +328,7 @@ def test_metrics_forget_the_tasks_of_slots_that_are_gone(rescaled: Rescaled) -> 
     assert [str(task) for task in metrics._tasks] == ["L0-S0", "L0-S1", "L0-S2", "L1-S0"]
 
 
-def test_a_history_tells_how_long_no_batch_was_read() -> None:
+def test_the_history_has_the_time_in_which_no_batch_was_read() -> None:
     clock = ManualClock()
     history = RescaleHistory(clock=clock)
     history.begin(2, 4)

@@ -63,7 +63,7 @@ def test_neither_clock_goes_back():
     assert clocks.next([*sources, source("new")], 600).watermark_ms == 999
 
 
-def test_an_idle_source_does_not_hold_the_watermark_until_it_speaks_again():
+def test_an_idle_source_does_not_hold_the_watermark_until_it_has_rows_again():
     sources = [source("a"), source("b", idle=1000)]
     clocks = Clocks().began(sources, 0)
     clocks = after(clocks, sources, 10, a=5000)
@@ -89,7 +89,7 @@ def test_the_slowest_split_holds_the_watermark_of_its_source_until_it_is_idle():
     assert clocks.next(sources, 1300).watermark_ms == 9499
 
 
-def test_each_split_that_is_not_idle_tells_its_own_watermark():
+def test_each_active_split_reports_its_own_watermark():
     sources = [source("a", late=100, idle=1000, split="ts"), source("b", late=5)]
     seen = {split_name("a", "0"): 9000, split_name("a", "1"): 2000, "b": 7}
     clocks = Clocks().began(sources, 0).after(EpochTime(10), seen, sources)

@@ -117,7 +117,7 @@ def test_memory_that_is_not_managed_is_the_users_own_affair() -> None:
 
 
 @pytest.mark.feature("F37", "F44")
-def test_a_job_starts_with_the_share_of_a_slot_or_not_at_all() -> None:
+def test_a_job_without_the_memory_of_a_slot_does_not_start() -> None:
     found, _ = read_settings(2, RunOptions(state_backend="rocksdb", options={P + "fixed-per-tm": "512 mb"}))
     divided = within_memory(found, settings(executor_cores="4"))
     assert divided.backend_options == {P + "fixed-per-slot": 128 * MB}

@@ -60,7 +60,7 @@ def test_a_processing_time_timer_is_due_without_an_epoch():
 
 
 @pytest.mark.feature("B1")
-def test_an_epoch_in_which_time_stands_fires_no_timer_and_moves_no_clock():
+def test_an_epoch_with_frozen_time_fires_no_timer_and_advances_no_clock():
     clock = job_clock()
     accept(clock, timers=(600, None), event_times={"rows": 1_000})
     before = clock.clocks

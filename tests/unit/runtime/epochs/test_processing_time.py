@@ -61,7 +61,7 @@ def test_it_meets_a_wall_clock_that_is_left_alone_within_the_bound(
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(10, 60_000), min_size=1, max_size=20), st.integers(-20, 20))
-def test_it_is_the_wall_clock_when_nobody_sets_that(waits: list[int], drift_percent: int) -> None:
+def test_processing_time_is_the_wall_clock_by_default(waits: list[int], drift_percent: int) -> None:
     clock = ManualClock(5, NOW_MS)
     time = ProcessingTime.begin(clock.now())
     for wait_ms in waits:

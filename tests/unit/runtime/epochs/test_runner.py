@@ -207,7 +207,7 @@ def task_state(slot: int, version: str, key_groups: tuple[int, int]) -> TaskStat
     return TaskState(task=task, key_groups=key_groups, backend="rocksdb", version=VersionId.parse(version))
 
 
-def test_after_a_rescale_tasks_go_where_most_of_their_state_is_and_use_it_as_it_is_there():
+def test_after_a_rescale_tasks_run_where_most_of_their_state_is_and_use_it_in_place():
     runner = runner_of()
     runner.__class__ = Restoring
     accepted = {0: "3/v6-5", 1: "3/v5-2"}

@@ -100,9 +100,7 @@ def test_hosts_look_for_versions_of_the_job_in_its_local_directory(monkeypatch, 
     assert [probe.local_dir for probe in spark.probes] == ["/fast"]
 
 
-def test_a_start_that_stands_still_fails_with_the_name_of_the_option_and_has_more_time_when_it_is_tried_again(
-    monkeypatch, tmp_path
-):
+def test_a_stuck_start_fails_naming_the_option_and_gets_more_time_on_the_next_try(monkeypatch, tmp_path):
     spark = Starts(monkeypatch, tmp_path, workers=1, each_s=1.5)
     placement = spark.placement()
     with pytest.raises(EpochFailed, match=r"no progress for 1 s \(slot\.request\.timeout is 1 s\)"):

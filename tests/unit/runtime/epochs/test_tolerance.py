@@ -72,7 +72,7 @@ def test_marks_that_cannot_be_read_are_no_silence():
         run(session, 0.2)
 
 
-def test_a_short_job_asks_nobody_for_marks():
+def test_a_short_job_reads_no_progress_marks():
     looks: list[int] = []
     watch = ProgressWatch(60_000, "the.option", Tolerance(), lambda: bool(looks.append(1)))
     with watched(Session(), "epoch 1.1", watch):
@@ -81,7 +81,7 @@ def test_a_short_job_asks_nobody_for_marks():
 
 
 @given(seconds=st.integers(1, 10**6), limit=st.integers(1, 10**4))
-def test_a_job_that_ends_at_all_ends_after_a_few_tries_however_long_it_is_silent(seconds, limit):
+def test_a_job_that_can_end_does_so_after_a_few_tries_however_long_it_is_silent(seconds, limit):
     """Also if nothing is ever heard of it: the tries together take no more than four times as long as the job."""
     tolerance, spent = Tolerance(), 0.0
     while limit * tolerance.scale < seconds:

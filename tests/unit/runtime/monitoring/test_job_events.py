@@ -107,7 +107,7 @@ def test_a_failure_hides_secrets_and_says_what_follows() -> None:
     assert event.attributes()["canRestart"] is True
 
 
-def test_a_restore_tells_what_each_task_fetched(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_restore_event_has_what_each_task_fetched(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "tidegate")
     heard, clock = Heard(), ManualClock()
     events = JobEvents("orders", [heard], clock)

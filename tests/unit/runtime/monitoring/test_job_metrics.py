@@ -208,7 +208,7 @@ def test_the_watermark_has_a_lag_and_is_the_output_watermark_too() -> None:
     assert values(metrics, catalog.WATERMARK_LAG) == {"": 10_000}
 
 
-def test_the_last_commit_of_a_sink_tells_how_long_its_target_took() -> None:
+def test_the_last_commit_of_a_sink_reports_the_time_of_its_target() -> None:
     commits = SinkCommits()
     commits.committed(Uid("db"), 80, 4, 1_000)
     commits.committed_up_to([Uid("db")], EpochId(Term(1), 6))
@@ -268,7 +268,7 @@ def test_storage_requests_of_driver_and_tasks_add_up() -> None:
     assert values(metrics, catalog.STORAGE_COST, run) == {}
 
 
-def test_a_host_that_does_not_tell_its_memory_has_no_sample() -> None:
+def test_a_host_of_unknown_memory_has_no_sample() -> None:
     metrics = JobMetrics(())
     metrics.epoch(
         report(1), [ack(0, metrics=TaskMetrics(resources=HostResources(disk_free_bytes=5, disk_size_bytes=9)))]

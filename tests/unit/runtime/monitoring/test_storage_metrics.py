@@ -15,7 +15,7 @@ def test_a_million_writes_a_day_cost_five_dollars() -> None:
     assert dollars_per_day({"write": (1_000_000, 0)}, 0, DAY_MS) == pytest.approx(5.0)
 
 
-def test_an_hour_stands_for_the_day() -> None:
+def test_the_cost_of_a_day_is_extrapolated_from_an_hour() -> None:
     assert dollars_per_day({"read": (100_000, 0)}, 0, DAY_MS // 24) == pytest.approx(0.04 * 24)
 
 

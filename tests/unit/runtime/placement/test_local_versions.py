@@ -32,7 +32,7 @@ def host_with(folder: Path, *versions: tuple[TaskId, VersionId]) -> LocalRoot:
     return root
 
 
-def test_a_host_reports_the_tasks_whose_wanted_version_it_has(tmp_path: Path) -> None:
+def test_a_host_reports_the_tasks_whose_expected_version_it_has(tmp_path: Path) -> None:
     root = host_with(tmp_path, (TASKS[2], WANTED), (TASKS[0], WANTED), (TASKS[1], OLDER))
     assert Probe(VERSIONS, str(tmp_path), 0).run() == (root.host, [TASKS[0], TASKS[2]])
 

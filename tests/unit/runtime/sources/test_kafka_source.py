@@ -49,7 +49,7 @@ def test_any_other_error_stays_as_it_is(text):
     assert recognise(error) is error
 
 
-def test_settings_of_the_client_arrive_and_headers_are_columns_where_wanted():
+def test_client_settings_arrive_and_headers_become_columns_on_request():
     options = {
         "servers": "host:9092", "topics": '["t"]', "starting": '"latest"', "isolation": "read_committed", "most_rows": "5",
         "secret.decoding": Decoding(headers=True).to_json(),

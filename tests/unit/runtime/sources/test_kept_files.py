@@ -71,7 +71,7 @@ def test_an_entry_that_was_put_together_with_others_is_not_looked_at(read):
 
 @pytest.mark.feature("J11")
 @pytest.mark.parametrize("path", ["s3a://bucket/in", "hdfs://name/in", "abfss://c@a.dfs.core.windows.net/in"])
-def test_files_that_nobody_can_watch_are_refused_unless_they_are_declared_kept(path):
+def test_unwatchable_files_are_refused_unless_declared_kept(path):
     with pytest.raises(KeptUnknown, match=r"source 'files' reads files in .*files_kept=True"):
         start(path)
     start(path, files_kept=True)

@@ -69,7 +69,7 @@ def test_plain_sql_sends_no_barriers():
 
 
 @pytest.mark.feature("C3")
-def test_the_digest_tells_attempts_apart():
+def test_attempts_have_different_digests():
     one, same = tracker(6, barrier(0), barrier(1)), tracker(6, barrier(1), barrier(0))
     other = tracker(6, barrier(0), barrier(1, attempt=99))
     assert one.digest() == same.digest() != other.digest()

@@ -115,7 +115,7 @@ def test_one_task_of_a_host_reports_for_all_of_them(tmp_path):
     assert len(open_storage(url).list("")) == 1
 
 
-def test_a_mark_that_nobody_took_is_swept_with_the_staged_files_of_its_epoch():
+def test_an_unread_mark_is_swept_with_the_staged_files_of_its_epoch():
     layout = JobLayout("counts")
     path = f"{layout.progress(EPOCH)}/abc"
     boundary = Boundary(Term(3), last_id=9, pending_id=10, epoch=EPOCH)

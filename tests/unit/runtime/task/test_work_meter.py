@@ -70,5 +70,5 @@ def test_a_meter_that_is_off_measures_nothing() -> None:
     assert meter.metrics(0) == TaskMetrics()
 
 
-def test_a_process_knows_its_memory() -> None:
+def test_a_process_reports_its_memory() -> None:
     assert resident_bytes() > 10 * 1024 * 1024

@@ -208,7 +208,7 @@ def test_entries_that_are_never_read_get_their_stamp_from_the_search(tmp_path, b
 
 
 @BACKENDS
-def test_event_time_stands_still_until_there_is_a_watermark(tmp_path, backend):
+def test_event_time_does_not_advance_before_the_first_watermark(tmp_path, backend):
     task = Task(backend, tmp_path, StateTtlConfig("10 ms", time_characteristic="EventTime"))
     task.at("a", "value").update(7)
     task.move(1_000_000)

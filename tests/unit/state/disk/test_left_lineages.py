@@ -128,7 +128,7 @@ def test_a_run_that_waits_for_rows_keeps_its_versions(root: LocalRoot) -> None:
 
 
 @pytest.mark.parametrize(("checkpointed", "stays"), [(True, False), (False, True)])
-def test_what_nobody_can_bring_back_stays_if_its_process_may_live(
+def test_an_unreachable_lineage_stays_while_its_process_may_live(
     root: LocalRoot, monkeypatch: pytest.MonkeyPatch, checkpointed: bool, stays: bool
 ) -> None:
     """In another container, or on another machine with the same volume."""

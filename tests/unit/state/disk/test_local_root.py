@@ -48,7 +48,7 @@ def test_concurrent_callers_agree(tmp_path: Path) -> None:
         assert [path.name for path in root.iterdir()] == [".host-uuid"]
 
 
-def test_a_late_writer_takes_the_uuid_that_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_late_writer_takes_the_existing_uuid(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The other process writes its UUID between our look and our link."""
     theirs = "11111111-2222-3333-4444-555555555555"
     link = os.link

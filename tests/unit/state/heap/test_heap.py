@@ -167,13 +167,13 @@ def test_the_cache_drops_what_was_used_longest_ago(tmp_path: Path) -> None:
     assert cache.take(tmp_path / "huge") is not None
 
 
-def test_a_table_knows_its_size() -> None:
+def test_a_table_reports_its_size() -> None:
     table = HeapTable(v(1), {b"a": b"1", b"b": b"22"})
     table.apply({b"a": b"333", b"b": None, b"c": b"4444", b"d": None}, v(2))
     assert table.size_bytes == HeapTable(v(2), {b"a": b"333", b"c": b"4444"}).size_bytes
 
 
-def test_names_tell_full_from_delta(tmp_path: Path) -> None:
+def test_names_distinguish_full_from_delta(tmp_path: Path) -> None:
     forget()
     step(tmp_path, None, 1, **{f"key{n}": "x" * 100 for n in range(1000)})
     step(tmp_path, 1, 2, a="1")

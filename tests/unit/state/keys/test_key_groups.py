@@ -94,7 +94,7 @@ def test_an_impossible_layout_is_refused(parallelism: int, max_parallelism: int)
 
 @pytest.mark.feature("A8", "H14")
 @pytest.mark.parametrize("partitions", [1, 2, 7, 1000])
-def test_there_is_a_salt_for_every_partition(partitions: int) -> None:
+def test_every_partition_has_a_salt(partitions: int) -> None:
     landed = [hash_values([salt], [DataType("int")]) % partitions for salt in kg.salts(partitions)]
     assert landed == list(range(partitions))
 

@@ -80,6 +80,6 @@ def test_while_keys_are_gone_through_each_is_the_current_one():
         assert scope.key == key
 
 
-def test_a_key_column_that_there_is_not_is_named():
+def test_error_names_the_missing_key_column():
     with pytest.raises(KeyError, match="usr"):
         made(["a"]).column("usr")

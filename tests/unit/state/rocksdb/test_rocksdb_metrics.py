@@ -37,7 +37,7 @@ def told(directory: Path, **options: str) -> dict[str, float]:
 
 
 @pytest.mark.feature("K5")
-def test_rocksdb_tells_nothing_unless_an_option_asks(tmp_path: Path) -> None:
+def test_rocksdb_reports_no_metrics_unless_an_option_asks(tmp_path: Path) -> None:
     assert RocksDBOptions().metrics == frozenset()
     assert told(tmp_path) == {}
 
@@ -51,7 +51,7 @@ def test_an_option_of_flinks_asks_for_one_metric(tmp_path: Path) -> None:
 
 
 @pytest.mark.feature("K5")
-def test_everything_that_flink_knows_can_be_asked_for(tmp_path: Path) -> None:
+def test_every_rocksdb_metric_of_flink_can_be_enabled(tmp_path: Path) -> None:
     found = told(tmp_path, **{name.replace("-", "_"): "true" for name in NAMES})
     levels = {f"num-files-at-level{level}" for level in range(7)}
     assert found.keys() == NAMES - {"num-files-at-level"} | levels
@@ -65,7 +65,7 @@ def test_an_unknown_metric_is_refused() -> None:
         RocksDBOptions.from_configuration({PREFIX + "block-cache-hits": "true"})
 
 
-def test_a_store_that_opened_no_database_tells_nothing(tmp_path: Path) -> None:
+def test_a_store_without_an_open_database_reports_no_metrics(tmp_path: Path) -> None:
     backend = RocksDBBackend(RocksDBOptions(metrics=frozenset({"estimate-num-keys"})))
     store = backend.begin(tmp_path, None, v(1), (0, 1))
     assert isinstance(store, MeasuredStore)

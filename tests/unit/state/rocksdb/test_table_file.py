@@ -80,7 +80,7 @@ def test_a_table_of_deletions_only_does_not_fail(tmp_path: Path) -> None:
         assert RocksDBBackend().bytes_by_state(version_path(tmp_path, version) / file.name) == {}
 
 
-def test_a_damaged_table_tells_nothing_and_fails_nothing(tmp_path: Path) -> None:
+def test_a_damaged_table_has_no_estimate_and_causes_no_failure(tmp_path: Path) -> None:
     """A place or a size may be any number then. A check of the state finds the damage; an estimate does not look for it."""
     manifest, _ = table(tmp_path, RocksDBOptions(), *SHAPES["runs of blocks"], loaded=False)
     folder = version_path(tmp_path, manifest.version)

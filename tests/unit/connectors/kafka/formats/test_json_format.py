@@ -188,7 +188,7 @@ def test_a_row_is_the_value_and_some_of_its_columns_the_key(choices: dict[str, A
     assert sent(sink(**choices), TOTALS, ("ann", 7.5)) == [(key, b'{"customer":"ann","total":7.5}')]
 
 
-def test_a_column_called_value_is_the_value_unless_whole_rows_are_wanted() -> None:
+def test_a_column_called_value_is_the_value_unless_whole_rows_are_requested() -> None:
     ddl, row = "key string, value struct<total:double>", ("ann", {"total": 7.5})
     assert sent(sink(), ddl, row) == [("ann", b'{"total":7.5}')]
     whole = sent(sink(key_fields=[]), "sensor string, value double", ("a", 1.5))

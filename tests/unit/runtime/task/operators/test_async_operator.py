@@ -100,7 +100,7 @@ def scripts(draw: st.DrawFn) -> tuple[list[list[int]], dict[int, int], dict[int,
 
 @given(scripts(), st.integers(1, 7), st.booleans())
 @settings(max_examples=examples(100))
-def test_every_row_is_called_once_within_capacity_and_gives_its_rows_in_order_if_wanted(script, capacity, ordered):
+def test_every_row_is_called_once_within_capacity_and_results_are_ordered_on_request(script, capacity, ordered):
     batches, turns, gives = script
     function = Scripted(turns, gives)
     with running(function, capacity=capacity, ordered=ordered, on_error="dead-letter") as made:
@@ -141,7 +141,7 @@ class Gated(tg.AsyncFunction):
         return row
 
 
-def test_calls_of_one_batch_go_on_while_the_next_is_read():
+def test_calls_of_one_batch_continue_while_the_next_is_read():
     """The first call only ends because the second batch is read meanwhile: with a wait at the end of a batch this would hang."""
     with running(Gated(), capacity=2, timeout="20 s") as made:
         assert made.process([0], [1]) == [(0,), (1,)]
