@@ -19,11 +19,13 @@ FEWEST_KEY_GROUPS = 128
 _MONTH_S = 30 * 86_400
 _FILES_IN_METADATA = 60
 """A longer list of files is an object of its own."""
+# The default of Flink's `execution.checkpointing.data-inline-threshold`: a smaller file is in the metadata.
 _INLINE_BYTES = 20 * 1024
 _STAGED_CHUNK_BYTES = 16 << 20
 """A task stores the rows for one sink and epoch in objects of this size."""
 _HOT_KEYS, _HOT_ROWS = 0.2, 0.8
 
+# The largest sizes of the benchmarks that `constants` names. Beyond them, figures are extrapolated.
 MEASURED_TASKS = 10_000
 MEASURED_SLOTS = 200
 MEASURED_ROWS_PER_S = 520_000
@@ -271,6 +273,7 @@ def capacity(work: Workload, constants: Constants | None = None) -> Capacity:
 
 def _distinct(keys: float, rows: float) -> float:
     """How many of `keys` equally likely ones occur in so many rows."""
+    # No row has a given key with a probability of about exp(-rows / keys). `expm1` keeps the digits if rows are few.
     return 0.0 if keys <= 0 else -keys * math.expm1(-rows / keys)
 
 
@@ -334,7 +337,7 @@ def _staged(work: Workload, c: Constants, slots: int) -> _Staged:
         return _Staged(0.0, 1.0, 0.0)
     token = bytes_per_task * c.inline_growth + work.staged_sinks * c.staged_overhead
     fits = token <= c.inline_output * 1024
-    # The rows of an interval wait, and those of the epochs until they are published.
+    # The rows of an interval wait, and those of the epochs until they are committed.
     waiting = token * slots * (epochs + 1)
     share = min(1.0, c.inline_output_total * (1 << 20) / waiting) if fits else 0.0
     chunks = max(1.0, bytes_per_task / work.staged_sinks / _STAGED_CHUNK_BYTES)
@@ -369,6 +372,7 @@ def _objects_per_slot(c: Constants, size_bytes: float) -> float:
 
 
 def _key_groups(slots: int, c: Constants) -> int:
+    # A power of two, so that every doubling of the parallelism divides key groups evenly.
     groups = 1 << math.ceil(math.log2(max(1.0, slots * c.key_group_headroom)))
     return max(FEWEST_KEY_GROUPS, min(MOST_KEY_GROUPS, groups))
 

@@ -33,18 +33,18 @@ def command() -> None:
     help="Replay a recorded trace instead of asking a running job.",
 )
 @click.option(
-    "-D", "given", multiple=True, metavar="KEY=VALUE", help="With --trace: an option that the job did not have."
+    "-D", "settings", multiple=True, metavar="KEY=VALUE", help="With --trace: an option that the job did not have."
 )
 @at
 @with_output
-def explain(out: Output, address: str, job: str | None, file: Path | None, given: tuple[str, ...]) -> None:
+def explain(out: Output, address: str, job: str | None, file: Path | None, settings: tuple[str, ...]) -> None:
     """Show what the autoscaler of JOB would do now, and why; or what it would have done during a recorded trace."""
     if (job is None) == (file is None):
         raise click.UsageError("Give a JOB, or --trace FILE.")
     if file is not None:
-        _replay(out, _read(file, given))
+        _replay(out, _read(file, settings))
         return
-    if given:
+    if settings:
         raise BadOption("-D works with --trace: a running job has its own options.")
     decision = Client(address).ask("GET", f"{_path(job)}")
     out.show(decision, *map(Line, decision["reasons"]))
@@ -70,7 +70,7 @@ def _path(job: str | None) -> str:
     return f"/jobs/{quote(job or '', safe='')}/autoscaler"
 
 
-def _read(file: Path, given: Sequence[str]) -> ScalingTrace:
+def _read(file: Path, settings: Sequence[str]) -> ScalingTrace:
     from tidegate.autoscaler.trace import ScalingTrace
     from tidegate.config.autoscaler import AutoscalerConfig
     from tidegate.config.reading import read_options
@@ -79,10 +79,11 @@ def _read(file: Path, given: Sequence[str]) -> ScalingTrace:
         trace = ScalingTrace.from_bytes(file.read_bytes())
     except ValueError as error:
         raise BadOption(f"{file} is not a trace of the autoscaler: {error}") from None
-    if not given:
+    if not settings:
         return trace
-    pairs = [each.partition("=") for each in given]
+    pairs = [each.partition("=") for each in settings]
     options: dict[str, Any] = {key: value for key, _, value in pairs}
+    # All options of the trace are replaced: one that is not given has its default, not the value of the recorded job.
     return trace.with_config(AutoscalerConfig.of(read_options(options)))
 
 
@@ -98,6 +99,7 @@ def _replay(out: Output, trace: ScalingTrace) -> None:
             {"job": trace.job, "decisions": decisions}, Line("The trace has no samples, so there is nothing to decide.")
         )
         return
+    # Only where the decision changes: a trace of hours has one decision for each sample.
     start_ms = trace.samples[0].from_ms
     changes = [now for before, now in zip([None, *replayed], replayed) if before is None or _differ(before[0], now[0])]
     rows = [(_clock(each.at_ms - start_ms), str(each.kind), each.parallelism, each.recommended) for each, _ in changes]

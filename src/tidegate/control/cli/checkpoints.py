@@ -41,6 +41,7 @@ def list_(out: Output, directory: str | None) -> int:
     # One damaged job or checkpoint must not hide the others: somebody who lists them is looking for one that can be used.
     jobs = place_of(directory).jobs(on_broken=lambda name, error: broken.append((name, str(error))))
     for job in jobs:
+        # What a checkpoint cost is in the records of runs, which are shorter than its life: some checkpoints have no such row.
         storage = storage_of_checkpoints(job)
         snapshots, unreadable = job.readable_snapshots()
         broken += [(job.name, problem) for problem in unreadable]
@@ -202,6 +203,7 @@ def _snapshots(path: str | None) -> Any:
         return [snapshot for job in place_of(path).jobs() for _, snapshot in job.snapshots()]
     try:
         return [StoredSnapshot.open(path)]
+    # The path may be a job's directory. If it is neither, the first error is the better one: it names what was looked for.
     except SnapshotNotFound as error:
         try:
             return [snapshot for job in jobs_in(path) for _, snapshot in job.snapshots()]

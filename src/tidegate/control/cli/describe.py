@@ -25,6 +25,7 @@ def document(snapshot: StoredSnapshot) -> dict[str, Any]:
         "end_to_end_duration": m.completed_ms - m.triggered_ms,
         "checkpointed_size": m.delta_size_bytes,
         "state_size": m.full_size_bytes,
+        # From here on, what Flink's REST does not have.
         "lineage": m.lineage,
         "term": ordinal(m.term),
         "epoch": str(m.epoch),
@@ -90,6 +91,7 @@ def blocks(snapshot: StoredSnapshot) -> list[Block]:
             ("Path", snapshot.url),
             ("Trigger time", moment(m.triggered_ms)),
             ("End to end duration", f"{m.completed_ms - m.triggered_ms} ms"),
+            # Labels of Flink's dashboard, where it shows the same.
             ("Checkpointed data size", size(m.delta_size_bytes)),
             ("Full checkpoint data size", size(m.full_size_bytes)),
             ("Epoch", str(m.epoch)),

@@ -17,6 +17,7 @@ class FlinkNamed(click.Option):
         self.flink = tuple(flink)
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        # click lists all names of an option. A copy without the others makes the line, and they follow the help text.
         ours = copy(self)
         ours.opts = [name for name in self.opts if name not in self.flink]
         record = super(FlinkNamed, ours).get_help_record(ctx)

@@ -76,6 +76,7 @@ def list_jobs(out: Output, address: str, running: bool, everything: bool) -> Non
     jobs = Client(address).jobs()
     if running and not everything:
         jobs = [job for job in jobs if job["state"] == "RUNNING"]
+    # Lines and phrases below are those of Flink's CLI, mistakes included: scripts look for them.
     lines = [Line(f"{_time(job['start-time'])} : {job['jid']} : {job['name']} ({job['state']})") for job in jobs]
     out.show({"jobs": jobs}, *(lines or [Line("No jobs.")]))
 
@@ -95,6 +96,7 @@ def list_jobs(out: Output, address: str, running: bool, everything: bool) -> Non
 def checkpoint(out: Output, address: str, job: str, full: bool) -> None:
     """Take a checkpoint of JOB now."""
     client = Client(address)
+    # CONFIGURED leaves it to `execution.checkpointing.incremental`.
     body = {"checkpointType": "FULL" if full else "CONFIGURED"}
     trigger = client.ask("POST", f"/jobs/{job}/checkpoints", body)["request-id"]
     done = client.await_operation(f"/jobs/{job}/checkpoints/{trigger}", "failureCause")
@@ -143,14 +145,17 @@ def stop(out: Output, address: str, job: str, target: str | None, drain: bool, f
 def rescale(out: Output, address: str, job: str, parallelism: int, detached: bool) -> None:
     """Continue JOB with another parallelism, in the same driver, from a checkpoint of its running epoch."""
     client = Client(address)
+    # Flink's REST returns no id for a rescale. Ours is the one that the history does not have yet.
     before = {each["rescaleUuid"] for each in client.ask("GET", f"/jobs/{job}/rescales/history")}
     vertices = client.ask("GET", f"/jobs/{job}/resource-requirements")
+    # The lower bound has no effect here, since a job waits for no slots.
     bounds = {"parallelism": {"lowerBound": 1, "upperBound": parallelism}}
     client.ask("PUT", f"/jobs/{job}/resource-requirements", dict.fromkeys(vertices, bounds))
     if detached:
         out.show({"parallelism": parallelism}, Line(f"Triggered the rescale of job {job} to {parallelism}."))
         return
     done = client.await_rescale(f"/jobs/{job}/rescales", before)
+    # The first phase is Executing: a checkpoint is taken while the job runs on.
     pause_ms = sum(span["durationInMillis"] for span in done["schedulerStates"][1:])
     out.show(done, Line(f"Job {job} runs with parallelism {parallelism} after a pause of {pause_ms} ms."))
 
@@ -185,4 +190,5 @@ def take_savepoint(out: Output, address: str, job: str, target: str | None, form
 
 
 def _time(ms: int) -> str:
+    # Flink's format, in local time.
     return time.strftime("%d.%m.%Y %H:%M:%S", time.localtime(ms / 1000))

@@ -66,6 +66,7 @@ class Output:
 
         console = Console(highlight=False, soft_wrap=False)
         if not console.is_terminal:
+            # A pipe has no width. rich would assume 80 and fold paths.
             console = Console(highlight=False, width=_PIPE_WIDTH)
         for number, block in enumerate(blocks):
             if number and not isinstance(block, Line):
@@ -104,6 +105,7 @@ def _print(console: Any, block: Block) -> None:
 
     match block:
         case Line(text, style):
+            # Not wrapped, so that a path can be copied in one piece.
             console.print(escape(visible(text)), style=style or None, soft_wrap=True)
         case Facts(title, lines):
             table = RichTable(title=title or None, title_justify="left", show_header=False, box=None, pad_edge=False)
@@ -134,6 +136,7 @@ def visible(text: str) -> str:
     """Remove characters that a terminal would interpret instead of showing."""
     if text.isprintable():
         return text
+    # Keys and messages come from anywhere. An escape sequence in one could rewrite the screen.
     return "".join(c if c == "\n" or unicodedata.category(c) != "Cc" else f"\\x{ord(c):02x}" for c in text)
 
 
@@ -155,5 +158,6 @@ def moment(ms: int | None) -> str | None:
 
     try:
         return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    # The watermark of bounded input is the largest 64-bit number, which is no date.
     except (ValueError, OverflowError, OSError):
         return str(ms)

@@ -38,6 +38,7 @@ _FLAGS = (
 
 def recovery_flags(command: F) -> F:
     """Add the flags to a command. It gets them as `allow`, `uids`, `renamed` and `drops`: see `recovery_options`."""
+    # Decorators apply from the last to the first, and help lists options in the order of the source.
     for flag in reversed(_FLAGS):
         command = flag(command)
     return command

@@ -45,6 +45,7 @@ def command(ctx: click.Context, disposed: str | None) -> None:
     Or show, copy and dispose of savepoints that exist, with the commands below.
     """
     if disposed is not None:
+        # Flink's CLI disposes without asking.
         ctx.invoke(dispose_, path=disposed, yes=True, form="text")
     elif ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
@@ -168,6 +169,7 @@ def _as_declared(
     from tidegate.savepoint.renames import DeclaredNames, carried_over
 
     job = load_job(job_file)
+    # The job declares names under its own uids; the snapshot still has those from before `--rename`.
     names = DeclaredNames.of(job.graph()).states
     by_old_uid = {**names, **{old: names.get(new, {}) for old, new in uids.items()}}
     snapshot = replace(snapshot, metadata=carried_over(snapshot.metadata, DeclaredNames(by_old_uid)), layouts={})

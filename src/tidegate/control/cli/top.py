@@ -88,13 +88,14 @@ def _live(console: Console, watch: ReportWatch, every_s: float) -> None:
     with _keys() as pressed, Live(console=console, screen=True, auto_refresh=False) as live:
         problem: str | None = None
         while True:
+            # As many tasks as fit: the rest of the frame has a fixed height, and a screen does not scroll.
             most = max(3, console.height - _OTHER_LINES)
             live.update(frame(watch.report or {}, most, problem), refresh=True)
             with contextlib.suppress(KeyboardInterrupt):
                 if pressed(every_s) != "q":
                     problem = watch.look()
                     continue
-            return
+            return  # q, or Ctrl-C
 
 
 @contextlib.contextmanager

@@ -49,7 +49,7 @@ def frame(report: Report, most_tasks: int = 20, problem: str | None = None) -> R
         *_listed("Sources", ("source", "event-time lag", "rows waiting"), _sources(report), right=(1, 2)),
         *_listed(
             "Sinks",
-            ("sink", "guarantee", "published up to", "waiting epochs", "waiting bytes", "oldest", "error"),
+            ("sink", "guarantee", "committed up to", "waiting epochs", "waiting bytes", "oldest", "error"),
             _sinks(report),
             right=(3, 4, 5),
         ),
@@ -161,6 +161,7 @@ def _checkpoints(report: Report) -> Iterable[Text]:
             f"last: {completed['id']}, {ago}took {duration(completed['end_to_end_duration'])}, "
             f"{size(completed['checkpointed_size'])} of {size(completed['state_size'])}"
         )
+    # A failure counts until a later checkpoint completes.
     if failed and (not completed or failed["id"] > completed["id"]):
         why = str(failed.get("failure_message") or "")
         yield Text(visible(f"{failed['id']} FAILED: {first_line(why)}"), style="bold red")
@@ -252,6 +253,7 @@ def bars(values: Sequence[float]) -> Text:
     """A bar for each value, as high as its share of the greatest."""
     greatest = max(values, default=0)
     steps = len(_BARS) - 1
+    # A small value is still a low bar: only zero is drawn as none.
     drawn = "".join(
         _BARS[max(1, round(steps * value / greatest))] if value and greatest else _BARS[0] for value in values
     )
@@ -263,6 +265,7 @@ def share_bar(task: Mapping[str, Any]) -> Text:
     line = Text()
     left = _WIDE
     for name, letter, style in (("busy", "█", "red"), ("held", "▒", "magenta"), ("idle", "·", "blue")):
+        # Three rounded shares can be wider than the bar.
         count = min(left, round(_WIDE * (task.get(name) or 0)))
         line.append(letter * count, style=style)
         left -= count

@@ -36,4 +36,4 @@ def command(out: Output, directory: str, host: str, port: int, show_values: bool
             {"url": server.ui_url, "jobs": names},
             Line(f"{len(names)} job{'' if len(names) == 1 else 's'} in {directory}. Open {server.ui_url}"),
         )
-        threading.Event().wait()
+        threading.Event().wait()  # until Ctrl-C; the server has its own thread

@@ -2,13 +2,13 @@
 
 A lineage is abandoned if a record of a run names it and nothing in the directory continues it, or if the user names it. It is
 kept if any job's log continues it, if a checkpoint or savepoint of the directory is of it, or carries output of it that is not
-known to be published. A start can continue no other: see the table of starts (`checkpoint.start`).
+known to be committed. A start can continue no other: see the table of starts (`checkpoint.start`).
 
 1. Read the logs, snapshots and records of the directory, and decide which lineages are abandoned.
 2. Ask the targets what those have left, and the directory for files that nothing needs. Nothing is changed so far.
 3. If the user says so, end and delete what was found. A crash leaves some of it, and the next call finds that.
 No step depends on what happens in between: a lineage that is abandoned stays so. Only a directory that is restored from a backup
-continues it, and then the committers refuse to take what was ended for published.
+continues it, and then the committers refuse to take what was ended for committed.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ def _storage_for(job: StoredJob, metadata: str) -> Storage:
 
 
 def _kept_by_savepoints(storage: Storage, jobs: Sequence[StoredJob]) -> Iterator[tuple[Lineage, str]]:
-    """Yield the lineages whose output a savepoint in the directory carries, unless its job has recorded that it is published."""
+    """Yield the lineages whose output a savepoint in the directory carries, unless its job has recorded that it is committed."""
     layouts = {job.layout.root: job.layout for job in jobs}
     for folder in storage.folders():
         if folder in layouts:

@@ -38,10 +38,12 @@ class ClusterView:
         return ClusterOverview(
             taskmanagers=len(self._hosts()),
             slots_total=sum(job.parallelism for job in self._running),
+            # A job uses all its slots. What else Spark has free is not known here.
             slots_available=0,
             jobs_running=len(self._running),
             jobs_finished=statuses["FINISHED"],
             jobs_cancelled=statuses["CANCELED"],
+            # Flink has no LOST: a driver that is gone without a word has failed.
             jobs_failed=statuses["FAILED"] + statuses["LOST"],
             flink_version=_version(),
             flink_commit="",
@@ -54,6 +56,7 @@ class ClusterView:
                 TaskManagerInfo(
                     id=host,
                     path=found[-1][1].host_name or host,
+                    # A moment, in spite of its name, as in Flink.
                     time_since_last_heartbeat=max(
                         (job.epochs[-1].ended_ms for job, _ in found if job.epochs), default=None
                     ),

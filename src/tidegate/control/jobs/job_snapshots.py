@@ -94,6 +94,7 @@ class JobSnapshots:
         # Files are fetched before their entries are read.
         if sum(task.size_bytes for task in snapshot.tasks_of(uid)) > EXPORT_BYTES:
             raise TooLargeToExport(uid, state, redacted(snapshot.url))
+        # One at a time in this process: each fetches up to `EXPORT_BYTES` to local disk.
         if not _EXPORTING.acquire(blocking=False):
             raise NotPossible("Another state is being exported. Try again when that is done.")
         try:
@@ -109,6 +110,7 @@ class JobSnapshots:
                 raise NotFound("The job has no checkpoint yet.")
             return newest[1]
         for snapshot in (*(each for _, each in self._job.readable_snapshots()[0]), *self._taken()):
+            # A page knows the path as it was shown, with secrets replaced.
             if path in (snapshot.url, redacted(snapshot.url)):
                 return snapshot
         raise NotFound(f"{path} is not a retained checkpoint or a savepoint of this job.")

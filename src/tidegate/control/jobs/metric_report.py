@@ -19,6 +19,7 @@ Values = Mapping[str, float]
 
 
 def _skew(values: Sequence[float]) -> float:
+    # Flink's measure: the mean absolute deviation in percent of the mean, at most 100.
     mean = sum(values) / len(values)
     if mean == 0:
         return 0.0

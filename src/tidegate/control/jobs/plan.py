@@ -60,6 +60,7 @@ def job_plan(job_id: str, job: str, graph: Outline, parallelism: Mapping[int, in
         JobPlanNode(
             id=vertex.id,
             parallelism=parallelism[vertex.level],
+            # As in Flink's plan: dashboards show a description as markup.
             description=html.escape(vertex.name, quote=False),
             inputs=_inputs(inputs[vertex.level]),
         )

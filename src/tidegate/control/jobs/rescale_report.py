@@ -42,6 +42,7 @@ class RescaleReport:
         """Spark chooses how many tasks read the sources."""
 
     def requirements(self) -> dict[str, JobVertexResourceRequirements]:
+        # The lower bound has no effect, since a job waits for no slots: any value up to the upper one is true.
         bounds = ParallelismBounds(1, self._report.parallelism)
         return {vertex.id: JobVertexResourceRequirements(bounds) for vertex in self._levels}
 
@@ -112,6 +113,7 @@ class RescaleReport:
     def _details(self, rescale: Rescale, states: list[SchedulerStateSpan] | None = None) -> JobRescaleDetails:
         after = rescale.new_parallelism if rescale.state is RescaleState.COMPLETED else None
         if after is None and rescale.ended_ms is not None:
+            # Failed or ignored: the job keeps the parallelism that it had.
             after = rescale.old_parallelism
         group = SlotSharingGroupRescaleInfo(
             slot_sharing_group_id=_GROUP,
@@ -123,6 +125,7 @@ class RescaleReport:
         )
         return JobRescaleDetails(
             rescale_uuid=rescale.uuid,
+            # Flink may need several attempts to reach one set of requirements. Here each set has one rescale.
             resource_requirements_uuid=rescale.uuid,
             rescale_attempt_id=1,
             vertices={vertex.id: _vertex(vertex, rescale, after) for vertex in self._levels},

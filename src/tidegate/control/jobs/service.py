@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from tidegate.runtime.driver.job_run import JobRun
 
 T = TypeVar("T")
+# Flink forgets an outcome after five minutes (`rest.async.store-duration`). A number bounds memory without a clock.
 _REMEMBERED = 1000
 """Triggers whose outcome can still be asked for."""
 
@@ -151,6 +152,7 @@ class JobService(ReportedJob):
 
     def trigger_savepoint(self, target: str | None, cancel: bool, trigger_id: str | None, format: str) -> str:
         def start() -> Future[Any]:
+            # Flink's `cancel-job` is a stop with a savepoint that does not drain.
             return self._stopping(target, False, format) if cancel else self._run.savepoint(target, format=format)
 
         return self._savepoints.begin(trigger_id, start)

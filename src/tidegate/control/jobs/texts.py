@@ -99,6 +99,7 @@ def jsonable(value: Any) -> Any:
         case None | bool() | int() | str():
             return value
         case float():
+            # JSON has neither NaN nor infinity.
             return value if value == value and abs(value) != float("inf") else str(value)
         case bytes():
             return base64.b64encode(value).decode()

@@ -56,7 +56,7 @@ class AsynchronousOperationResult(Struct, Generic[T], frozen=True):
 
 
 class EmptyResponseBody(Struct, frozen=True):
-    """There is nothing to tell."""
+    """The operation has no result."""
 
 
 class ErrorResponseBody(Struct, frozen=True):

@@ -93,6 +93,7 @@ def find_token(host: str, port: int) -> str | None:
 
 
 def _directories() -> list[Path]:
+    # Chosen by the user, it is the only one: a fallback would hide that it cannot be used.
     chosen = os.environ.get(DIRECTORY_VARIABLE)
     if chosen:
         return [Path(chosen).absolute()]
@@ -108,6 +109,7 @@ def _reached_by(host: str) -> tuple[str, ...]:
     name = plain_host(host)
     if name not in WILDCARDS:
         return (name,)
+    # A server on all addresses of IPv6 is also called by 127.0.0.1, the default of the command line.
     return tuple(dict.fromkeys((WILDCARDS[name], "127.0.0.1")))
 
 

@@ -52,6 +52,7 @@ class Client:
             )
         self._token = token
         self._place = (host, port)
+        # A proxy from the environment cannot reach the loopback of this machine, and would see the token.
         local = host == "localhost" or host == "::1" or host.startswith("127.")
         handlers = [_NoRedirect(), *([urllib.request.ProxyHandler({})] if local else [])]
         self._opener = urllib.request.build_opener(*handlers)
@@ -66,6 +67,7 @@ class Client:
         if body is not None:
             request.data = json.dumps(body).encode()
         try:
+            # Flink's `client.timeout` is a minute, too.
             with self._opener.open(request, timeout=60) as answer:
                 return json.loads(answer.read())
         except urllib.error.HTTPError as error:
@@ -100,6 +102,7 @@ class Client:
         while True:
             state = self.ask("GET", path)
             if state["status"]["id"] == "COMPLETED":
+                # COMPLETED says only that it has ended: a failure is in `operation`.
                 operation: dict[str, Any] = state["operation"] or {}
                 if operation.get(failure):
                     raise OperationFailed(str(operation[failure].get("stack-trace") or operation[failure]))

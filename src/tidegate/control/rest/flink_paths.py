@@ -167,6 +167,7 @@ def _aggregates(call: Call) -> list[str]:
 
 
 def _max_exceptions(call: Call) -> int:
+    # Flink's default.
     text = call.request.query_params.get("maxExceptions", "20")
     if not (text.isascii() and text.isdigit()) or len(text) > 9:
         raise BadRequest("maxExceptions must be a number.")
@@ -217,6 +218,7 @@ FLINK_PATHS: tuple[Operation, ...] = (
         method="PATCH",
         path="/jobs/{jobid}",
         act=_cancel,
+        # Answered before the job has ended, so 202, as in Flink.
         summary="cancel it",
         answer=EmptyResponseBody,
         query=(_MODE,),

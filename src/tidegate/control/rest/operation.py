@@ -65,6 +65,7 @@ class Call:
 
     def number_in_path(self, name: str) -> int:
         text = self.in_path(name)
+        # 18 digits always fit into 64 bits. Checked as text, since converting a very long one takes long.
         if not (text.isascii() and text.isdigit()) or len(text) > 18:
             raise BadRequest(f"{text!r} is not a number.")
         return int(text)

@@ -45,6 +45,7 @@ def _entries(call: Call) -> object:
 
 def _limit(call: Call) -> int:
     text = call.request.query_params.get("limit", "20")
+    # A limit that cannot be read is the default: it only decides how much is shown.
     return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else 20
 
 
@@ -74,9 +75,10 @@ def _events(call: Call) -> Response:
 
 
 async def _changes(job: ReportedJob, request: Request) -> AsyncIterator[bytes]:
-    yield b": tells when something has changed; ask for the report then\n\n"
+    yield b": an event for each change; ask for the report then\n\n"
     reported: object = None
     for _ in range(round(_STREAM_S / _POLL_S)):
+        # The version of a stored job is read from storage, which must not hold up the other connections.
         version = await asyncio.to_thread(job.version)
         if version != reported:
             reported = version

@@ -62,6 +62,7 @@ def application(
 
     def route(path: str, by_method: dict[str, Operation]) -> Route:
         async def endpoint(request: Request) -> Response:
+            # Starlette adds HEAD to every route that has GET, and leaves out the body itself.
             method = "GET" if request.method == "HEAD" else request.method
             operation = by_method[method]
             try:
@@ -217,6 +218,7 @@ class RestServer:
             http=bounded_protocol(limits),
             ws="none",
             h11_max_incomplete_event_size=limits.head_bytes,
+            # An open stream of events would delay the end of the server by up to twenty seconds.
             timeout_graceful_shutdown=5,
             proxy_headers=False,  # any client could send them, and pretend to be another host
             server_header=False,

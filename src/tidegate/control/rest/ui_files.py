@@ -10,6 +10,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 PREFIX = "/ui/"
+# Not from `mimetypes`, which reads the tables of the machine.
 _TYPES = {
     "html": "text/html; charset=utf-8",
     "css": "text/css; charset=utf-8",
@@ -19,10 +20,12 @@ _TYPES = {
     "md": "text/plain; charset=utf-8",
 }
 HEADERS = {
+    # Should text of a job ever become markup, it can neither run nor load or send anything.
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
+    # Checked each time: after an upgrade, old scripts must not meet a new server.
     "Cache-Control": "no-cache",
 }
 

@@ -80,6 +80,7 @@ class _Contents:
     def __call__(self, layout: StateLayout) -> Iterator[StateEntry]:
         state = self._state
         with self._query.state(self._spark, state.operator, state.options) as frame:
+            # One partition at a time, with the next one on its way: state may exceed the memory of the driver.
             rows = frame.select(*state.columns).toLocalIterator(prefetchPartitions=True)
             yield from self._counted(state.entries(layout, rows))
         _check_stopped(self._query, self._spark)
@@ -94,6 +95,7 @@ class _Contents:
 
 
 def _metadata(query: StoppedQuery, job: Job, plan: ImportPlan, notes: Storage) -> CheckpointMetadata:
+    # Before every claim: the first one of the job is 1.
     epoch = EpochId(Term(0), 0)
     about = {"batchWatermarkMs": 0, "batchTimestampMs": query.clock_ms, "conf": {}}
     positions, files = store_notes(
