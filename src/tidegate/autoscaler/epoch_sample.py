@@ -67,6 +67,7 @@ class EpochSample:
         for each in later.levels:
             levels[each.level] = LevelSample.total([levels[each.level], each]) if each.level in levels else each
         return replace(
+            # Of the later one: when it ended, and the parallelism.
             later,
             from_ms=self.from_ms,
             last_began_ms=later.last_began_ms if later.rows_in else self.last_began_ms,
@@ -74,6 +75,7 @@ class EpochSample:
             rows_in=self.rows_in + later.rows_in,
             largest_epoch=max(self.largest_epoch, later.largest_epoch),
             levels=tuple(levels[level] for level in sorted(levels)),
+            # An epoch whose sources report nothing does not erase what is known of the backlog.
             pending_rows=self.pending_rows if later.pending_rows is None else later.pending_rows,
             working_ms=self.working_ms + later.working_ms,
         )

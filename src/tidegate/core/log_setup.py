@@ -77,11 +77,19 @@ def in_this_context(work: Callable[P, T]) -> Callable[P, T]:
 
 def _locate(record: logging.LogRecord) -> bool:
     """Add `job`, `term` and `epoch`. What the line says itself takes precedence."""
-    context, said = _current(), vars(record)
-    at = None if context is None else context.epoch()
-    job = said.setdefault("job", None if context is None else context.job)
-    epoch = said.setdefault("epoch", None if at is None else str(at))
-    said.setdefault("term", None if at is None else ordinal(at.term))
+    said = vars(record)
+    context = _current()
+    if context is not None:
+        said.setdefault("job", context.job)
+        at = context.epoch()
+        if at is not None:
+            said.setdefault("epoch", str(at))
+            said.setdefault("term", ordinal(at.term))
+
+    # Formats of programs refer to the attributes, so they exist on lines that belong to no job, too.
+    job = said.setdefault("job", None)
+    epoch = said.setdefault("epoch", None)
+    said.setdefault("term", None)
     # Always set: the text format of a program may contain %(where)s.
     said["where"] = f"[{' '.join(str(each) for each in (job, epoch) if each)}] " if job else ""
     return True

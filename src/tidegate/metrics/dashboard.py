@@ -80,6 +80,7 @@ def _chart(title: str, metric: Metric, unit: Unit, legend: str) -> Panel:
     return Panel(title=title, about=metric.help, queries=(Query(_now(metric), legend),), unit=unit)
 
 
+# Limits turn red where an alert fires with default settings: see `AlertSettings`.
 _HEALTH = Section(
     "Is it healthy?",
     (

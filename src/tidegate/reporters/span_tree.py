@@ -67,6 +67,7 @@ def checkpoint_span(event: CheckpointEvent, detail: SpanDetail) -> SpanTree:
 
 
 def _level_span(event: CheckpointEvent, level: int, tasks: Sequence[TaskCheckpoint], detail: SpanDetail) -> SpanTree:
+    # Flink's word for a level is task, and for a task subtask.
     subtasks = [_task_span(event, task) for task in tasks] if detail is SpanDetail.CHILDREN_SPANS_PER_SUBTASK else []
     return SpanTree(
         name="Checkpoint_Task",

@@ -286,7 +286,9 @@ def _size(work: Workload, c: Constants) -> _Size:
     }[work.function]
     per_row_s = (rows_cpu + (work.levels - 1) * c.further_level_cpu) / 1e6
     keys_per_s = work.touched(work.epoch_s) / work.epoch_s * work.levels
+    # The rows may need fewer slots than the state does, which should not grow too large in one of them.
     by_state = math.ceil(work.state_bytes / (c.state_per_slot * GB))
+    # What tasks cost whatever they process: a share of each core that is gone before the first row.
     overhead = work.levels * c.task_cpu / work.epoch_s
     left, impossible = c.utilization - overhead, tuple[str, ...]()
     slots = work.parallelism or max(1, by_state)
@@ -320,10 +322,12 @@ def _uploads(work: Workload, c: Constants) -> _Uploads:
     changed = work.touched(work.interval_s) * work.state_bytes_per_key
     if not work.changelog:
         return _Uploads(changed, min(work.state_bytes, changed * c.incremental_upload), 0.0, 0.0)
+    # With a changelog, every epoch stores its own changes: a key that changes in each is stored each time.
     per_epoch = work.touched(work.epoch_s) * work.state_bytes_per_key
     changes_per_s = per_epoch / work.epoch_s * c.changelog_upload
     since = work.touched(work.materialize_s) * work.state_bytes_per_key
     whole = min(c.whole_version_upload * work.state_bytes, c.incremental_upload * since)
+    # At most the changes since the last whole version, right before the next one.
     applied = changes_per_s * work.materialize_s
     return _Uploads(changed, changes_per_s * work.interval_s, whole / work.materialize_s, applied)
 

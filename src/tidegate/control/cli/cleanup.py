@@ -68,8 +68,11 @@ def command(out: Output, job_or_dir: str | None, delete: bool, lineages: tuple[s
     _refuse_kept(abandoned, named)
     if job_or_dir is not None and is_job_file(job_or_dir):
         targets, silent = targets_of(load_job(job_or_dir).graph())
-        searched = [job] if job is not None else []
+        searched = []
+        if job is not None:
+            searched.append(job)
     else:
+        # A directory does not say which targets its jobs write to.
         targets, silent = [], []
         searched = [each for each in jobs if each.url.startswith(_normal(place.url))]
 

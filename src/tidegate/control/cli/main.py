@@ -113,6 +113,7 @@ def with_output(function: Callable[..., Any]) -> Callable[..., Any]:
         except TidegateError as error:
             # Errors of our own are answers to a user. Anything else is a bug, and keeps its traceback.
             if form == "json":
+                # An error of a server keeps its own code, which the client has quoted.
                 shown = shown_code(error)
                 document = {
                     "code": shown,
@@ -122,6 +123,7 @@ def with_output(function: Callable[..., Any]) -> Callable[..., Any]:
                 }
                 Output(True).show({"error": document})
             else:
+                # Errors quote addresses and options, which may contain passwords.
                 click.secho(visible(redacted(f"{shown_code(error)}: {with_help(error)}")), fg="red", err=True)
             sys.exit(FAILED)
         sys.exit(code or 0)

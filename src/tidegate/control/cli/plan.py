@@ -26,6 +26,7 @@ class Quantity(click.ParamType):  # type: ignore[type-arg]  # generic in newer r
         self._read = read
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        # A default is a number already.
         if not isinstance(value, str):
             return float(value)
         try:

@@ -119,6 +119,7 @@ def _answers(report: Report) -> Iterable[RenderableType]:
 
 
 def _age(now_ms: int | None, at_ms: int | None) -> str:
+    # Whole seconds: the frame is drawn about once a second, and flickering digits are hard to read.
     return "" if now_ms is None or at_ms is None else f"{duration(max(0, (now_ms - at_ms) // 1000 * 1000))} ago"
 
 

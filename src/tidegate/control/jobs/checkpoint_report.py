@@ -193,9 +193,11 @@ def storage_of_checkpoints(job: StoredJob) -> dict[int, StorageUse]:
     retained = {ref.id for ref in job.newest.retained}
     uses: dict[int, StorageUse] = {}
     for run in recorded_runs(job.storage, job.layout):
-        for stats in () if run.checkpoints is None else run.checkpoints.history:
+        if run.checkpoints is None:
+            continue
+        for stats in run.checkpoints.history:
             if stats.id in retained and (use := storage_use(stats)) is not None:
-                uses.setdefault(stats.id, use)
+                uses.setdefault(stats.id, use)  # runs come newest first, and the newest record counts
         if uses.keys() >= retained:
             break
     return uses

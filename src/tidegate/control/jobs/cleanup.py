@@ -204,6 +204,7 @@ def _kept_by_savepoints(storage: Storage, jobs: Sequence[StoredJob]) -> Iterator
     for folder in storage.folders():
         if folder in layouts:
             continue
+        # A savepoint may be right here, or in a folder for savepoints.
         for place in (folder, *(f"{folder}/{name}" for name in storage.folders(folder))):
             name = f"{place}/_metadata"
             try:

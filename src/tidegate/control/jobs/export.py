@@ -65,6 +65,7 @@ def export_state(
     if write is None:
         raise UnknownFormat(target)
     layout = snapshot.layout(uid, state)
+    # Next to the target: a rename replaces a file at once only within one file system.
     private = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
     try:
         with SnapshotReader(snapshot) as reader:
@@ -87,6 +88,7 @@ def _walk(
         return
     for task in snapshot.tasks_of(layout.uid):
         yield from reader.task_entries(task, layout)
+        # Deletes the fetched files, so local disk holds one task at a time.
         reader.release(task)
         progress(task.size_bytes)
 
@@ -123,6 +125,7 @@ def _json_lines(path: Path, layout: StateLayout, entries: Iterable[StateEntry]) 
 
 def _csv(path: Path, layout: StateLayout, entries: Iterable[StateEntry]) -> int:
     count = 0
+    # The csv module writes line ends itself.
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(_FIELDS)

@@ -181,6 +181,7 @@ class ReportedJob(ABC):
             "failures": [self._shown(failure) for failure in report.failures],
             "checkpoint_config": None if config is None else _config(config, report.state_backend),
             "hot_keys": {
+                # A key is a value of the user. How large its share is may be shown.
                 operator: [[key if self._show_values else None, share] for key, share in keys]
                 for operator, keys in report.hot_keys.items()
             },
@@ -247,6 +248,7 @@ def _levels(report: RunReport) -> set[int]:
 
 def _overview(report: RunReport) -> JobDetails:
     last_ms = report.ended_ms or report.written_ms
+    # The tasks of the source stage are not counted: Spark chooses their number in every epoch.
     total = report.parallelism * max((node.level for node in report.graph.nodes), default=1)
     return JobDetails(
         jid=str(report.lineage),

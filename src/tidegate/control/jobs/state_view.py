@@ -69,6 +69,7 @@ def look_up(snapshot: StoredSnapshot, uid: str, texts: Sequence[str], show_value
     keyed = [state for state in snapshot.operator(uid).states if snapshot.layout(uid, state.name).keyed]
     if not keyed:
         raise StateNotFound(f"{uid!r} has no keyed state in {snapshot.url}.")
+    # All keyed states of an operator have its key, and are in the same task.
     key = key_from(texts, snapshot.layout(uid, keyed[0].name).key_types)
     with SnapshotReader(snapshot) as reader:
         values = [_value(state, *_found(reader, uid, state, key), show_values) for state in keyed]
@@ -102,10 +103,12 @@ def _value(state: StateInfo, found: bool, value: Any, show_values: bool) -> Stor
 def first_entries(snapshot: StoredSnapshot, uid: str, state: str, limit: int, show_values: bool) -> StateEntries:
     """The first entries of a state, in the order of key groups. Without values, only whether there are more."""
     if not show_values:
+        # Raises if there is no such state, which is no secret.
         snapshot.layout(uid, state)
         return StateEntries(operator=uid, state=state, entries=[], more=False, redacted=True)
     limit = max(1, min(limit, MOST_ENTRIES))
     with SnapshotReader(snapshot) as reader:
+        # One more than is shown, to know whether there are more.
         first = list(islice(reader.entries(uid, state), limit + 1))
     names = ("key_group", "key", "namespace", "map_key", "position", "value")
     entries = [{name: jsonable(getattr(entry, name)) for name in names} for entry in first[:limit]]

@@ -69,6 +69,7 @@ class StoredJob:
         problems: list[str] = []
         for ref in self.newest.retained:
             try:
+                # One at a time, so that a damaged one does not hide the others.
                 snapshots += replace(self, newest=replace(self.newest, retained=(ref,))).snapshots()
             except UNREADABLE as error:
                 problems.append(f"checkpoint {ref.id} cannot be read: {error}")

@@ -69,6 +69,7 @@ class StoredJobService(ReportedJob):
         with self._lock:
             now = time.monotonic()
             if self._read is None or now - self._read[0] > _FRESH_S:
+                # A log that cannot be found right now, as during a restore, leaves the last known entry.
                 self._job = self.stored() or self._job
                 self._read = (now, self._newest())
             return self._read[1]

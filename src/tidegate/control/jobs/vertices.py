@@ -113,6 +113,7 @@ class JobVertices:
         self._lines = {line.task: line for line in report.tasks}
         self._state = execution_state(report.status)
         self._vertices = vertices(report.graph)
+        # -1 is Flink's value for what has not happened.
         self._end_ms = -1 if report.ended_ms is None else report.ended_ms
         self._duration_ms = (report.ended_ms or report.written_ms) - report.started_ms
 
@@ -157,6 +158,7 @@ class JobVertices:
                 SubtaskInfo(
                     subtask=subtask.index,
                     status=self._state,
+                    # All tasks start again together: the restarts of the job are the attempts of each.
                     attempt=self._report.restarts,
                     endpoint=subtask.endpoint,
                     start_time=self._report.started_ms,
@@ -279,6 +281,7 @@ class JobVertices:
     def _tasks_of(self, level: int) -> list[TaskId]:
         if level != SOURCE_STAGE:
             return [TaskId(level, Slot(slot)) for slot in range(self._report.parallelism)]
+        # Spark decides how many partitions a source has. They are known by what they have reported.
         return sorted(TaskId(level, Slot(line.slot)) for line in self._report.tasks if line.level == level)
 
     def _parallelism(self, vertex: Vertex) -> int:
@@ -288,6 +291,7 @@ class JobVertices:
         return tasks
 
     def _durations(self, subtask: Subtask) -> dict[str, int]:
+        # A task initializes while it restores its state. Everything after that counts as running.
         restored_ms = 0 if subtask.line is None else subtask.line.restore_ms
         durations = {"INITIALIZING": restored_ms, "RUNNING": max(0, self._duration_ms - restored_ms)}
         return {state: durations.get(state, 0) for state in _IN_ORDER}

@@ -33,6 +33,7 @@ class TaskCheckpointStatistics(Struct, frozen=True, kw_only=True):
     end_to_end_duration: int
     num_subtasks: int
     num_acknowledged_subtasks: int
+    # Of unaligned checkpoints in Flink. Here nothing is in flight when a checkpoint is taken.
     alignment_buffered: int = 0
     processed_data: int = 0
     persisted_data: int = 0

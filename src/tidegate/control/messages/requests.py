@@ -32,10 +32,12 @@ def decode(body: dict[str, Any], kind: type[B]) -> B:
 
 
 def _problem(error: msgspec.ValidationError, body: dict[str, Any], kind: type[Struct]) -> str:
+    # From `__post_init__` of a message below: the sentence is ours already.
     if isinstance(error.__cause__, ValueError):
         return str(error.__cause__)
     found = _NAMED_LAST.search(str(error))
     name = found[1] if found else ""
+    # null counts as left out, as in Flink.
     if body.get(name) is None:
         return f"{name} is missing."
     flags = {each.encode_name for each in msgspec.structs.fields(kind) if each.type == (bool | None)}

@@ -53,7 +53,9 @@ def bounded_protocol(limits: ConnectionLimits) -> type[H11Protocol]:
 
         @property
         def due_at(self) -> float:
-            return self._deadline.when() if self._deadline is not None else 0.0
+            if self._deadline is None:
+                return 0.0  # its clock is stopped: it goes first
+            return self._deadline.when()
 
         def _restart_clock(self) -> None:
             self._stop_clock()

@@ -86,6 +86,7 @@ def _running(*jobs: ReportedJob) -> JobService:
     for job in jobs:
         if isinstance(job, JobService):
             return job
+    # `tidegate ui DIR` serves the same paths, from storage.
     raise NotPossible("No driver of the job answers here: it is read from storage. Ask the REST server of its driver.")
 
 

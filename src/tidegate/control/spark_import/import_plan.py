@@ -76,6 +76,7 @@ def plan_import(
     matches = _matched_sources(query, graph.sources, sources)
     nodes = [node for node in graph.stateful if isinstance(node, Process)]
     _check_numbers(operators, [operator.id for operator in query.operators], "operator")
+    # An operator that the user has matched is offered to no other.
     taken = {uid: id for id, uid in operators.items()}
     verdicts: list[Verdict] = []
     for operator in query.operators:
@@ -143,6 +144,7 @@ def _node_for(
     if takes_over is None:
         return _REASONS.get(operator.name, "tidegate does not know how Spark stores it")
     if operator.id in said:
+        # Also checked when the user is sure: bytes of another kind of state would be read as this one.
         named = next((node for node in nodes if str(node.uid) == said[operator.id]), None)
         if named is None or not takes_over(named.function):
             raise ImportRefused(

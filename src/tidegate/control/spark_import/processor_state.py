@@ -141,6 +141,7 @@ def group_states(operator: int, node: Process, fields_of: FieldsOf) -> list[Verd
 def _named_row(state: ProcessorState) -> Callable[[Any], Any]:
     """Return what makes a value of a row: fields by name, as a snapshot has them."""
     convert, schema = to_stored(state.name, state.schema), state.schema
+    # Most states are flat, and take the short way.
     names = schema.names
     if not any(has_structs(field.type) for field in schema):
         return lambda row: dict(zip(names, convert(row)))

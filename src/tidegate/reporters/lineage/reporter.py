@@ -26,6 +26,7 @@ from tidegate.reporters.dataset import Dataset
 from tidegate.reporters.reporter import Reporter
 
 _STATES = {
+    # Restarts are part of one run: OpenLineage has no state for them.
     "INITIALIZING": RunState.START,
     "RUNNING": RunState.RUNNING,
     "FINISHED": RunState.COMPLETE,
