@@ -52,7 +52,7 @@ def test_an_error_that_hides_another_one_does_not_make_a_mutation_valid():
     assert raised(f"NameError: name 'x' is not defined\n{chained}")[0] is None
 
 
-def test_every_mutation_has_its_turn():
+def test_every_mutation_is_tried_in_some_rotation():
     trials = [(f"A{n}", 1, None) for n in range(10)]
 
     assert sorted(trial for turn in range(3) for trial in rotated(trials, 3, turn)) == sorted(trials)

@@ -70,7 +70,7 @@ def feed(folder, number: int, batch) -> None:
 
 
 @pytest.mark.feature("A5", "B2")
-def test_what_is_pending_when_an_executor_dies_comes_out_once(cluster, cluster_session, orders, tmp_path):
+def test_pending_results_are_emitted_once_after_an_executor_dies(cluster, cluster_session, orders, tmp_path):
     (tmp_path / "in").mkdir()
     spark = cluster_session()
     source = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "in"))

@@ -91,7 +91,7 @@ def case(spark, tmp_path):
 
 
 @pytest.mark.feature("J27")
-def test_functions_hear_of_completed_checkpoints_in_order_also_of_the_last_and_across_a_restart(spark, case):
+def test_functions_are_notified_of_all_completed_checkpoints_in_order_and_across_a_restart(spark, case):
     """When a run has ended, the last checkpoint has been told: nothing waits in state."""
     for _ in range(2):
         case.job().run(spark, trigger="available-now", **case.choices(interval="100 ms"))

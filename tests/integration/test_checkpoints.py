@@ -340,7 +340,7 @@ def test_a_wider_type_is_accepted_and_any_other_is_refused_before_anything_is_wr
 
 
 @pytest.mark.feature("I37")
-def test_an_operator_with_another_uid_takes_its_state_along_if_the_map_says_so(shop):
+def test_an_operator_keeps_its_state_under_a_mapped_uid(shop):
     shop.run()
     for _ in range(2):  # the map may stay where it is
         shop.feed(1).run(uid="renamed", map_uids={"count": "renamed"})
@@ -432,7 +432,7 @@ class Seen(tg.KeyedProcessFunction):
         yield row.k, 0
 
 
-def test_a_state_that_comes_back_finds_its_values_and_not_under_another_type(shop):
+def test_a_redeclared_state_finds_its_values_unless_its_type_changed(shop):
     shop.run(CountAndSeen())
     shop.feed(1).run(Seen())
     with pytest.raises(StateChanged, match="State 'n'"):
@@ -464,7 +464,7 @@ def test_a_renamed_state_keeps_the_values_of_all_keys(shop):
     assert max(n for _, n in shop.out()) == max(Counter(i % KEYS for i in range(40)).values())
 
 
-def test_a_dropped_state_lets_a_new_one_begin_empty(shop):
+def test_a_new_state_in_place_of_a_dropped_one_begins_empty(shop):
     shop.run().feed(1)
     shop.run(Other(), options={"execution.state-recovery.drop-state": "count/n"})
     shop.feed(1).run(Other())  # said once: the first checkpoint has recorded it
@@ -723,7 +723,7 @@ class Switched:
         self.rows += [tuple(row) for row in rows]
 
 
-def test_a_stop_that_succeeds_leaves_no_output_unpublished_and_one_that_fails_says_where_it_is(shop):
+def test_a_successful_stop_leaves_no_uncommitted_output_and_a_failed_one_says_where_it_is(shop):
     target = Switched(shop.folder / "up")
     job = tg.Job("stopped", parallelism=2)
     source = shop.spark.readStream.schema("k int, i bigint").parquet(str(shop.folder / "in"))

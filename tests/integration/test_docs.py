@@ -170,7 +170,7 @@ def test_the_job_that_is_killed_counts_exactly(tmp_path):
 
 @pytest.mark.budget(800)
 @pytest.mark.feature("I1", "I2", "I3", "I10", "I12", "I15", "I37", "I38", "I39", "N23", "N24", "N25", "N26")
-def test_the_upgrade_of_a_running_job_goes_as_the_page_says(tmp_path):
+def test_the_upgrade_of_a_running_job_works_as_the_page_describes(tmp_path):
     page = (ROOT / "docs" / "operations" / "upgrade.md").read_text()
     for step, printed in play(page, tmp_path, timeout_s=880):
         assert step.holds(printed) or not step.wanted, f"$ {step.command}\n{printed}\nwanted: {step.wanted}"

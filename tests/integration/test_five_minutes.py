@@ -69,7 +69,7 @@ def test_a_new_project_runs_survives_a_kill_and_continues(tmp_path: Path) -> Non
     assert "chk-" in listed
 
 
-def test_the_page_says_what_is_done_here() -> None:
+def test_the_page_describes_the_steps_of_this_test() -> None:
     page = PAGE.read_text()
     for command in (
         "tidegate init myjob",

@@ -59,7 +59,7 @@ def counting(spark, folder, batches=BATCHES, parallelism=2):
     return job
 
 
-def test_a_listener_hears_everything_in_order_and_once(spark, tmp_path):
+def test_a_listener_gets_every_event_once_and_in_order(spark, tmp_path):
     heard, checkpoint = Heard(), tg.Checkpointing(dir=str(tmp_path / "c"), interval="1 h")
     listeners = [Raising(), heard]
     counting(spark, tmp_path).run(spark, checkpoint=checkpoint, trigger="available-now", listeners=listeners)

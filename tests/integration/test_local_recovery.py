@@ -59,7 +59,7 @@ def test_after_a_clean_end_everything_is_found_and_nothing_fetched(shop, backend
 
 
 @pytest.mark.feature("H2")
-def test_after_a_savepoint_in_the_native_format_too(shop):
+def test_versions_are_reused_after_a_native_savepoint(shop):
     run = shop.start(backend="rocksdb", interval="1 h", options=INLINE_NOTHING)
     eventually(lambda: sum(report.rows_in for report in run.reports) == shop.rows, "all rows")
     saved = run.stop_with_savepoint(str(shop.folder / "saved"), format="NATIVE")
@@ -70,7 +70,7 @@ def test_after_a_savepoint_in_the_native_format_too(shop):
 
 
 @pytest.mark.feature("H2")
-def test_after_a_driver_that_left_without_a_word_too(shop):
+def test_versions_are_reused_after_a_driver_was_killed(shop):
     run = shop.start(backend="rocksdb", interval="200 ms", options=INLINE_NOTHING)
     eventually(lambda: shop.exact(), "all output")
     run._job.loop.leave()  # as a kill would: nothing is recorded, marked or removed

@@ -237,7 +237,7 @@ def test_an_interrupt_ends_the_waiting_and_not_the_job(notebook, spark):
     run.stop()
 
 
-def test_a_server_gives_way_to_that_of_the_next_run(notebook, spark):
+def test_a_server_is_replaced_by_that_of_the_next_run(notebook, spark):
     first = notebook.start()
     port = tg.serve(first, port=0).port
     tg.serve(first, port=port + 1)

@@ -50,7 +50,7 @@ def counts(spark, tmp_path, backend, function=None):
 
 @BACKENDS
 @pytest.mark.feature("A1", "A8", "A10", "A16", "A23")
-def test_state_lives_on_from_epoch_to_epoch(spark, tmp_path, backend):
+def test_state_is_kept_from_epoch_to_epoch(spark, tmp_path, backend):
     rows = counts(spark, tmp_path, backend)
     total = Counter(w for batch in WORDS for w in batch)
     assert sorted(rows) == sorted((w, n + 1) for w, times in total.items() for n in range(times))
@@ -58,7 +58,7 @@ def test_state_lives_on_from_epoch_to_epoch(spark, tmp_path, backend):
 
 @BACKENDS
 @pytest.mark.feature("A17", "A18")
-def test_lists_and_maps_live_on_too(spark, tmp_path, backend):
+def test_lists_and_maps_are_kept_from_epoch_to_epoch(spark, tmp_path, backend):
     batches = [[("x", 1), ("y", 9), ("x", 2)], [("x", 1)], [("y", 8), ("x", 3)]]
     sink = tg.CollectSink()
     job = tg.Job("histogram", parallelism=2)
@@ -163,7 +163,7 @@ def test_a_callback_may_stop_the_job_it_is_called_by(spark, tmp_path):
     assert len(seen) == 1
 
 
-def test_local_versions_go_with_the_run_that_made_them(spark, tmp_path):
+def test_local_versions_are_deleted_with_the_run_that_created_them(spark, tmp_path):
     job = tg.Job("tidy", parallelism=2)
     words = job.source("words", stream(spark, tmp_path / "in", "w string", [[("a",)], [("b",)]]))
     words.key_by("w").process("count", Count(), schema="w string, n bigint").sink("out", tg.CollectSink())

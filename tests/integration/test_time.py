@@ -57,7 +57,7 @@ def seconds(row):
 
 
 @pytest.mark.feature("A4", "B12")
-def test_windows_of_a_stream_are_exact_and_what_is_late_goes_aside(spark, tmp_path):
+def test_windows_of_a_stream_are_exact_and_late_rows_go_to_the_side_output(spark, tmp_path):
     out, late = tg.CollectSink(), tg.CollectSink()
     windows(stream(spark, tmp_path / "in", SCHEMA, BATCHES), out, late).run(spark, trigger="available-now")
     assert sorted(map(seconds, out.rows)) == RESULT

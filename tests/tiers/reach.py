@@ -61,7 +61,7 @@ SIMULATION = "chaos/simulation/"
 
 _PAGES = "tests/integration/test_docs.py"
 _PAGE = re.compile(re.escape(_PAGES) + r"::\w+\[(?P<case>[^\]]+)\]")
-_UPGRADE = "test_the_upgrade_of_a_running_job_goes_as_the_page_says"
+_UPGRADE = "test_the_upgrade_of_a_running_job_works_as_the_page_describes"
 _BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _CONNECTORS = "src/tidegate/connectors/"
 _SHOWN = ("src/tidegate/api", _CONNECTORS, "src/tidegate/control", "src/tidegate/flink", "src/tidegate/testing")

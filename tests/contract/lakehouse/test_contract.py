@@ -101,7 +101,7 @@ def test_a_new_lineage_is_not_taken_for_a_repeat(target: Target):
     assert target.rows() == in_order(FIRST, SECOND)
 
 
-def test_after_a_rollback_new_output_counts_and_old_output_does_not_come_back(target: Target):
+def test_after_a_rollback_new_output_is_committed_and_old_output_does_not_return(target: Target):
     commits = committer(target.sink)
     old = [stage(target.sink, [(n, D1, "a")], epoch(1, n)) for n in (7, 8)]
     commits.commit(old)

@@ -81,7 +81,7 @@ def test_staged_files_outlive_vacuum_within_the_retention_of_the_table(target):
     assert target.rows() == ROWS
 
 
-def test_staged_files_that_were_taken_away_are_missed_and_nothing_is_added(target, tmp_path):
+def test_missing_staged_files_are_noticed_and_nothing_is_added(target, tmp_path):
     commits, request = committer(target.sink), stage_in(target, ROWS)
     (file,) = staged(target)
     shutil.copy(file, tmp_path / "copy")
@@ -209,7 +209,7 @@ def test_a_table_that_forgets_too_soon_is_refused_at_start(tmp_path, configurati
         committer(DeltaSink(str(tmp_path)))
 
 
-def test_a_constraint_is_found_at_start_and_also_when_it_comes_later(target):
+def test_a_constraint_is_found_at_start_and_when_it_is_added_later(target):
     commits, request = committer(target.sink), stage_in(target, ROWS)
     target.open().alter.add_constraint({"positive": "id > 0"})
 
@@ -230,7 +230,7 @@ def test_partitions_of_table_and_sink_must_agree(tmp_path):
         DeltaSink(str(tmp_path), "day")
 
 
-def test_a_table_is_made_only_on_demand(tmp_path):
+def test_a_table_is_created_only_on_demand(tmp_path):
     with pytest.raises(TableUnsuitable, match="create=True"):
         committer(DeltaSink(str(tmp_path / "none")))
 

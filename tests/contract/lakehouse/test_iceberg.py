@@ -106,7 +106,7 @@ def test_markers_outlive_a_rollback_of_the_table(target):
     assert target.rows() == ROWS[:1]
 
 
-def test_staged_files_that_were_taken_away_are_missed_and_nothing_is_added(target, tmp_path):
+def test_missing_staged_files_are_noticed_and_nothing_is_added(target, tmp_path):
     commits, request = committer(target.sink), stage(target.sink, ROWS, epoch(1, 1))
     for path in (tmp_path / "warehouse").rglob("part-*.parquet"):
         path.unlink()
@@ -150,7 +150,7 @@ def test_a_null_in_a_required_column_is_refused_in_the_task(target):
         stage(target.sink, [(None, None, "a")], epoch(1, 1))
 
 
-def test_a_column_that_went_while_the_job_ran_is_missed_in_the_task(target):
+def test_a_task_refuses_a_column_that_was_removed_while_the_job_ran(target):
     committer(target.sink)
     with target.catalog().load_table("db.events").update_schema() as update:
         update.rename_column("name", "title")
@@ -228,7 +228,7 @@ def test_a_partition_that_the_rows_do_not_have_is_refused_at_start(target):
         committer(target.sink)
 
 
-def test_a_table_is_made_only_on_demand(target):
+def test_a_table_is_created_only_on_demand(target):
     with pytest.raises(TableUnsuitable, match="create=True"):
         committer(IcebergSink("lake", "db.none", target.properties))
 

@@ -46,7 +46,7 @@ def connect(wire: Wire) -> socket.socket:
     return socket.create_connection(("127.0.0.1", wire.port), timeout=20)
 
 
-def test_what_is_said_arrives_both_ways(wire):
+def test_bytes_arrive_in_both_directions(wire):
     with connect(wire) as client:
         client.sendall(b"hello")
         assert client.recv(100) == b"hello"

@@ -459,7 +459,7 @@ def two_halves(tmp_path: Path, backend: StateBackend, storage: Storage) -> tuple
 @pytest.mark.parametrize("target", [version(50, term=2), version(3)], ids=["new-name", "name-of-the-old"])
 @pytest.mark.parametrize(("first", "last"), [(0, 7), (0, 1), (2, 5), (3, 6), (6, 7), (7, 7)])
 @pytest.mark.feature("H13", "I3", "I36")
-def test_state_is_put_together_by_key_group(
+def test_state_is_assembled_by_key_group(
     tmp_path: Path, backend: StateBackend, storage: Storage, elsewhere: Host, first: int, last: int, target: VersionId,
     complete: bool,
 ) -> None:  # fmt: skip
@@ -483,7 +483,7 @@ class HereOnly(LocalStorage):
 
 @pytest.mark.parametrize("trusted", [True, False])
 @pytest.mark.feature("H12", "H13")
-def test_state_is_put_together_from_versions_on_local_disk(
+def test_state_is_assembled_from_versions_on_local_disk(
     tmp_path: Path, backend: StateBackend, storage: Storage, trusted: bool
 ) -> None:
     entries, states = two_halves(tmp_path, backend, storage)

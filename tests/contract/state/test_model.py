@@ -164,7 +164,7 @@ def test_a_random_life(name: str, examples: int) -> None:
     live(name, examples)
 
 
-def test_the_model_is_not_blind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_model_finds_a_backend_that_keeps_writes_of_abandoned_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A backend that lets an abandoned attempt's writes through is caught."""
     from tidegate.state.heap.store import HeapStore
 

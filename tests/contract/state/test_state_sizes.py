@@ -108,7 +108,7 @@ def test_half_of_the_key_groups_has_the_same_shares(backend: StateBackend, task:
 
 
 @pytest.mark.feature("K4")
-def test_a_file_is_looked_at_once(backend: StateBackend, task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_read_once(backend: StateBackend, task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[Path] = []
     measure = type(backend).bytes_by_state  # type: ignore[attr-defined]
 
@@ -126,7 +126,7 @@ def test_a_file_is_looked_at_once(backend: StateBackend, task: Path, monkeypatch
 
 
 @pytest.mark.feature("K4")
-def test_a_task_is_looked_at_once_in_a_while(backend: StateBackend, task: Path) -> None:
+def test_the_sizes_of_a_task_are_estimated_at_intervals(backend: StateBackend, task: Path) -> None:
     now = [100.0]
     estimates = StateSizes(seconds=lambda: now[0])
     manifest = all_states(backend, task)
@@ -137,7 +137,9 @@ def test_a_task_is_looked_at_once_in_a_while(backend: StateBackend, task: Path) 
 
 
 @pytest.mark.feature("K4")
-def test_some_of_many_files_stand_for_all(backend: StateBackend, task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sample_of_many_files_represents_all(
+    backend: StateBackend, task: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     version: VersionId | None = None
     for number in range(1, 6):
         manifest = write(backend, task, number, {SMALL: number, LARGE: number}, version)

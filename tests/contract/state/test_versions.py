@@ -216,7 +216,7 @@ def test_the_number_of_files_stays_bounded(backend: StateBackend, task: Path) ->
     assert len({file.origin for file in manifest.files}) <= 20
 
 
-def test_a_manifest_says_all(backend: StateBackend, task: Path) -> None:
+def test_a_manifest_describes_the_whole_version(backend: StateBackend, task: Path) -> None:
     store = backend.begin(task, None, v(1), (32, 63))
     store.write([(b"a", b"1")])
     manifest = store.seal()

@@ -58,7 +58,7 @@ def test_readers_of_a_name_written_again_see_one_body_or_the_other(storage: Stor
     assert set(seen) <= set(bodies)
 
 
-def test_what_is_missing_is_said_to_be_missing(storage: Storage) -> None:
+def test_a_missing_object_raises_object_missing(storage: Storage) -> None:
     storage.put("folder/name", b"x")
     for missing in ("nothing", "folder", "folder/name/below", "folder/nam"):
         for ask in (storage.get, storage.size, lambda path: storage.get_range(path, 0, 1)):

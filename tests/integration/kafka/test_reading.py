@@ -162,7 +162,7 @@ def test_a_position_that_kafka_has_deleted_is_an_error_with_a_choice(kafka):
 
 
 @pytest.mark.feature("K17")
-def test_rows_deleted_while_a_task_is_on_its_way_are_no_silent_gap(kafka):
+def test_rows_deleted_before_a_task_reads_them_are_reported(kafka):
     topic = kafka.topic()
     fill(kafka, topic, numbers(10))
     one = reader(kafka, topic)

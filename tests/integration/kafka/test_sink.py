@@ -93,7 +93,7 @@ def test_a_committer_killed_at_any_step_leaves_each_row_once(kafka, topic, outpu
     assert values(kafka, topic) == ["1", "2", "3", "4"]
 
 
-def test_a_committer_that_wakes_up_late_is_fenced_and_finds_all_done(kafka, topic, output, tmp_path):
+def test_a_committer_that_wakes_up_late_is_fenced_and_finds_all_output_committed(kafka, topic, output, tmp_path):
     request = output.numbers([1, 2, 3], 1)
     orders = FaultOrders(tmp_path / "orders")
     stopped = orders.give("kafka.3-marked", "stop")
@@ -116,7 +116,7 @@ def test_an_aborted_transaction_is_sent_again_and_seen_once(kafka, topic, output
     assert set(values(kafka, topic, "read_uncommitted")) == {"1", "2", "3"}
 
 
-def test_a_transaction_that_the_broker_gave_up_is_begun_again(kafka, topic, tmp_path):
+def test_a_transaction_that_the_broker_aborted_is_repeated(kafka, topic, tmp_path):
     sink = KafkaSink(kafka.bootstrap_servers, topic, transaction_timeout="1 s")
     output = Output(sink, tmp_path)
     orders = FaultOrders(tmp_path / "orders")

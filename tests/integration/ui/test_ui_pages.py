@@ -112,7 +112,7 @@ EXPECTED = {
 }
 
 
-def test_the_pages_say_how_the_job_is(page, site):
+def test_the_pages_show_the_health_of_the_job(page, site):
     kind, made = site
     for name, texts in EXPECTED[kind].items():
         show(page, made, name)

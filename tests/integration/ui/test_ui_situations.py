@@ -51,7 +51,7 @@ STRIP = {
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
-def test_the_overview_of_a_job_says_what_is_going_on(browser: Browser, tmp_path: Path, situation: str):
+def test_the_overview_shows_the_state_of_the_job(browser: Browser, tmp_path: Path, situation: str):
     with SITUATIONS[situation](session(), tmp_path) as site:
         page = browser.open_page(site.ui_url)
         show(page, site, "overview")

@@ -303,7 +303,7 @@ MUTATIONS = (
         "        needed |= held.names\n",
         "        needed = held.names | set(self._shared.counts())\n"
         "        for ref in store.entry.retained:\n            needed |= {ref.metadata, committed_record(ref.metadata)}\n",
-        test="tests/unit/checkpoint/completed/test_cleaner.py::test_a_pin_placed_during_a_sweep_and_a_publication_is_not_missed",
+        test="tests/unit/checkpoint/completed/test_cleaner.py::test_a_pin_placed_during_a_sweep_and_a_completion_is_found",
     ),
     Mutation(
         "pending-base",

@@ -272,7 +272,7 @@ Multiple connection attempts failed. All failures were:
         committer.check_target()
 
 
-def test_only_a_server_that_may_answer_later_is_said_to_be_waited_for(
+def test_the_error_suggests_waiting_only_for_servers_that_may_answer_later(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "tidegate")
@@ -284,7 +284,7 @@ def test_only_a_server_that_may_answer_later_is_said_to_be_waited_for(
     assert "is not reachable yet (127.0.0.1:1, database" in caplog.text
 
 
-def test_a_right_that_is_missing_is_not_said_to_be_a_fault_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_permission_is_not_reported_as_a_fault_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     committer = refusing("", monkeypatch)
 
     def refuse() -> Any:
@@ -390,7 +390,7 @@ def test_a_topic_that_a_broker_learns_of_in_a_moment_is_found() -> None:
 
 
 @pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
-def test_brokers_that_do_not_answer_are_no_refusal(guarantee: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_brokers_do_not_refuse_the_start(guarantee: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("committer", "plain_committer"):
         monkeypatch.setattr(f"tidegate.connectors.kafka.{module}.CHECK_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -450,7 +450,7 @@ def test_s3_without_a_bucket_or_credentials_is_refused(
     assert "hunter2" not in str(refused.value)
 
 
-def test_s3_that_does_not_let_a_user_list_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_list_permission_on_s3_does_not_refuse_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(S3Prefix, "_client", Bucket(_answer("AccessDenied")))
     with pytest.raises(ClientError):
         S3Prefix("bucket/out", {}).check()
@@ -623,7 +623,7 @@ def test_an_iceberg_namespace_that_does_not_exist_is_refused_by_name(monkeypatch
         sink.create_committer(CONTEXT)
 
 
-def test_a_catalog_in_a_directory_that_does_not_exist_is_refused_in_few_words(tmp_path: Path) -> None:
+def test_a_catalog_in_a_missing_directory_is_refused_briefly(tmp_path: Path) -> None:
     sink = IcebergSink(
         "lake", "db.events", {"type": "sql", "uri": f"sqlite:///{tmp_path}/none/lake.db", "warehouse": str(tmp_path)}
     )
@@ -675,7 +675,7 @@ def test_what_a_table_will_always_refuse(error: Exception, is_final: bool) -> No
         raise error
 
 
-def test_a_catalog_that_does_not_answer_is_no_refusal() -> None:
+def test_an_unreachable_catalog_does_not_refuse_the_start() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"http://127.0.0.1:{server.getsockname()[1]}"
     with pytest.raises(RetryLater, match=rf"db\.events of catalog lake \({address}"):

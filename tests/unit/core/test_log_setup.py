@@ -30,7 +30,7 @@ def test_a_script_without_logging_sees_the_lines_of_its_job_once():
     assert lines[0].endswith("INFO epoch 1.1: 5 rows")
 
 
-def test_a_program_that_has_set_up_logging_has_the_last_word():
+def test_logging_configured_by_the_program_takes_precedence():
     assert printed("logging.basicConfig(level=logging.WARNING)") == ""
     assert printed("logging.getLogger('tidegate').setLevel(logging.ERROR)") == ""
     assert printed("logging.basicConfig(level=logging.INFO, format='mine %(message)s')") == "mine epoch 1.1: 5 rows\n"

@@ -125,7 +125,7 @@ def test_a_description_is_json_and_always_the_same(tp: Any, _: Any) -> None:
     assert json.loads(json.dumps(described)) == described == schema_of(tp)
 
 
-def test_a_description_says_all() -> None:
+def test_a_schema_describes_nested_types_completely() -> None:
     assert schema_of(dict[tuple[int, str], Rule | None]) == {
         "type": "dict",
         "key": {"type": "tuple", "elements": [{"type": "int"}, {"type": "str"}]},
@@ -249,5 +249,5 @@ def test_fields_may_be_added_moved_and_dropped() -> None:
     assert codec_of(_RuleOfTomorrow).decode(stored) == _RuleOfTomorrow(Decimal("1.10"), "a")
 
 
-def test_a_codec_is_made_once() -> None:
+def test_a_codec_is_created_once() -> None:
     assert codec_of(dict[str, int]) is codec_of(dict[str, int])

@@ -367,7 +367,7 @@ def test_errors_of_a_row_are_undone():
         assert h.output() == [("ann", 5.0), ("ann", 6.0)]
 
 
-def test_names_that_do_not_map_say_what_to_write():
+def test_names_without_a_counterpart_say_what_to_write():
     with pytest.raises(ImportError, match="event_time='ts'"):
         from tidegate.flink import WatermarkStrategy  # type: ignore[attr-defined]  # noqa: F401
     with pytest.raises(ImportError, match="cannot import name 'Nothing'"):

@@ -80,7 +80,7 @@ def home(tmp_path: Path, request: pytest.FixtureRequest) -> Home:
 
 
 @pytest.mark.feature("I23")
-def test_tables_written_at_home_hold_what_the_version_holds(home: Home) -> None:
+def test_tables_written_by_the_task_contain_the_whole_version(home: Home) -> None:
     written = [home.write(task) for task in home.origin.metadata.tasks]
     savepoint = home.publish(tuple(state for state, _ in written))
     assert contents(savepoint) == contents(home.origin)

@@ -65,7 +65,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 @pytest.mark.parametrize("ddl", VALUES)
 @settings(max_examples=examples(40), deadline=None)
 @given(data=st.data())
-def test_values_come_back_as_they_went_in(ddl: str, data: st.DataObject) -> None:
+def test_values_are_read_back_unchanged(ddl: str, data: st.DataObject) -> None:
     values = data.draw(st.lists(st.none() | VALUES[ddl], max_size=12))
     start = data.draw(st.integers(0, 3))
     type = _type(ddl)
@@ -77,7 +77,7 @@ def test_values_come_back_as_they_went_in(ddl: str, data: st.DataObject) -> None
         assert to_python(pa.chunked_array([column, column]), type) == values * 2
 
 
-def test_a_timestamp_of_any_zone_and_unit_comes_as_utc() -> None:
+def test_a_timestamp_of_any_zone_and_unit_is_read_as_utc() -> None:
     column = pa.array([0, None, 1_700_000_000], pa.timestamp("s", "Europe/Berlin"))
     values = to_python(column, _type("timestamp"))
     assert values == [datetime(1970, 1, 1, tzinfo=UTC), None, datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)]
@@ -262,6 +262,6 @@ def test_a_row_with_other_columns_is_refused_by_its_number(wrong: Any) -> None:
             batch_from_rows(rows, SCHEMA)
 
 
-def test_a_null_in_a_column_that_has_none_is_refused() -> None:
+def test_a_null_in_a_column_without_nulls_is_refused() -> None:
     with pytest.raises(SchemaError, match=r"'user' is declared string NOT NULL, but row 1"):
         batch_from_rows([("ann",), (None,)], Schema.parse("user string NOT NULL"))

@@ -54,7 +54,7 @@ def test_a_manifest_without_a_field_is_refused(manifest: Manifest, data: st.Data
         manifest_file.decode(json.dumps(body).encode(), "here")
 
 
-def test_json_of_a_manifest_is_made_once_to_write_it_and_never_to_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_manifest_is_encoded_once_to_write_it_and_never_to_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes milliseconds for a thousand files, and every task does both in every epoch."""
     dumps, made = json.dumps, list[object]()
 

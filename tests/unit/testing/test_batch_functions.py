@@ -378,7 +378,7 @@ def test_a_method_called_process_batch_does_not_make_a_batch_function():
         assert h.output() == [("ann",)]
 
 
-def test_a_number_that_fits_no_array_is_said_to_be_read_key_by_key():
+def test_the_error_for_a_number_too_large_for_an_array_suggests_reading_key_by_key():
     class Huge(tg.KeyedProcessFunction):
         n = tg.ValueState(int, default=0)
 

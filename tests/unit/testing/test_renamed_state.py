@@ -185,7 +185,7 @@ class OwnName(TwoClaims):
 @pytest.mark.parametrize(
     ("function", "said"), [(TwoClaims(), "both declared with renamed_from='old'"), (OwnName(), "its own name")]
 )
-def test_a_rename_that_cannot_be_meant_is_refused_when_it_is_declared(function: Any, said: str) -> None:
+def test_an_impossible_rename_is_refused_when_it_is_declared(function: Any, said: str) -> None:
     with pytest.raises(GraphError, match=said):
         harness(function, key="user", schema=SCHEMA)
 

@@ -54,7 +54,7 @@ PLANTED = {
     "tests/unit/connectors/test_files.py::test_a_file_name_identifies_the_owner_of_its_output": Replacement(
         "src/tidegate/connectors/files/names.py", "Slot(int(slot))", "Slot(0)"
     ),
-    "tests/contract/lakehouse/test_iceberg.py::test_a_table_is_made_only_on_demand": Replacement(
+    "tests/contract/lakehouse/test_iceberg.py::test_a_table_is_created_only_on_demand": Replacement(
         "src/tidegate/connectors/lakehouse/iceberg/committer.py", "if not create:", "if create:"
     ),
     "tests/contract/sinks/test_repeating_sinks.py": Replacement(

@@ -227,7 +227,7 @@ def test_what_failed_in_the_run_before_runs_again(reach: Reach):
         assert failed in selection_for(Change("base", frozenset()), reach, turn, failed=[failed]).chosen
 
 
-def test_a_turn_without_a_change_is_not_everything(reach: Reach):
+def test_a_run_without_changes_selects_only_part_of_the_tests(reach: Reach):
     assert selection_for(Change("base", frozenset()), reach, turn=0).left_out
 
 

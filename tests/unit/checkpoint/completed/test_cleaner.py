@@ -129,7 +129,7 @@ def test_nothing_is_cleaned_while_a_pinned_snapshot_cannot_be_read() -> None:
     assert file not in storage.objects
 
 
-def test_a_pin_placed_during_a_sweep_and_a_publication_is_not_missed() -> None:
+def test_a_pin_placed_during_a_sweep_and_a_completion_is_found() -> None:
     storage = PlainStorage()
     one = owner(storage, "one")
     file = upload(storage, one, 1, "a")

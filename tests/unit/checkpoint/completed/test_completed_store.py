@@ -96,7 +96,7 @@ def test_a_predecessors_unpublished_metadata_is_not_taken_for_ones_own() -> None
 
 
 @pytest.mark.feature("J17", "J21")
-def test_output_becomes_visible_after_the_entry_and_its_rows_go_with_the_next_one() -> None:
+def test_output_becomes_visible_after_the_entry_and_its_staged_rows_are_deleted_with_the_next() -> None:
     storage = PlainStorage()
     one = owner(storage, "one", retained=2)
     waits = committable(5)
@@ -138,7 +138,7 @@ def test_a_successor_commits_what_its_predecessor_could_not() -> None:
     assert storage.committed == [committable(5)]  # the record says so; not even a repeat
 
 
-def test_a_rollback_still_commits_what_it_turns_away_from() -> None:
+def test_a_rollback_still_commits_the_output_of_the_abandoned_line() -> None:
     """What once completed becomes visible, in order; otherwise the rollback's own output would overtake it for ever."""
     storage = PlainStorage()
     one = owner(storage, "one", retained=2)

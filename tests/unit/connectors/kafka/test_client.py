@@ -26,7 +26,7 @@ from tidegate.connectors.kafka.reader import Cluster, Watch
         ("SASL authentication error: Authentication failed: invalid credentials", KafkaRefused),
     ],
 )
-def test_a_token_that_could_not_be_had_is_no_refusal(text: str, kind: type[Exception]) -> None:
+def test_a_token_that_could_not_be_fetched_is_not_a_refusal(text: str, kind: type[Exception]) -> None:
     assert type(translate(KafkaError(KafkaError._AUTHENTICATION, text), "return the latest offsets")) is kind
 
 

@@ -65,7 +65,7 @@ ROWS = st.tuples(
 
 
 @given(st.lists(st.lists(ROWS, max_size=4), min_size=1, max_size=3))
-def test_rows_come_out_as_they_went_in(batches):
+def test_records_are_read_back_unchanged(batches):
     packed = records.pack([batch(FULL, rows) for rows in batches])
     wanted = [
         (k, v, h or None, -1 if p is None else p, 0 if t is None else int(t.timestamp() * 1000))

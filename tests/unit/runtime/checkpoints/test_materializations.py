@@ -106,7 +106,7 @@ def test_an_id_stays_reserved_while_a_checkpoint_in_progress_was_offered_it() ->
     assert turns.released(()) == (1,)
 
 
-def test_going_back_forgets_everything() -> None:
+def test_a_rewind_forgets_all_materializations() -> None:
     turns = Materializations(400, TASKS, 3)
     turns.begin(1, TASKS[:1], at(0))
     turns.acknowledge(TASKS[0], made(1), at(1))

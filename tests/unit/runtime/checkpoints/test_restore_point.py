@@ -17,7 +17,7 @@ TOTALS = Operator("totals", ("string",), (value("total", float),), {"total": {f"
 
 @pytest.mark.feature("J1", "J28")
 @pytest.mark.parametrize("inline", [0, 1 << 20], ids=["state in files", "state in the metadata"])
-def test_all_state_comes_back_with_the_positions_of_its_epoch(tmp_path: Path, inline: int) -> None:
+def test_all_state_is_restored_with_the_positions_of_its_epoch(tmp_path: Path, inline: int) -> None:
     history = History(tmp_path, inline=inline)
     snapshot = StoredSnapshot.open(history.checkpoint(1, TOTALS)).metadata
     point = RestorePoint(snapshot.lineage, Term(2), snapshot, "orders", None, history.storage)

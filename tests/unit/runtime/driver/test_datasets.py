@@ -43,7 +43,7 @@ def test_a_path_is_named_by_its_store_and_the_rest(path: str, name: tuple[str, s
     assert of_path(path) == name
 
 
-def test_sinks_name_what_they_write_and_others_go_by_their_uid() -> None:
+def test_sinks_name_their_datasets_and_default_to_their_uid() -> None:
     job = tg.Job("shop")
     rows = job.source("in", tg.testing.frame("a int"))
     secret = "host=db port=5433 dbname=shop user=tide password=hunter2"

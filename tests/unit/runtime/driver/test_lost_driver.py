@@ -96,7 +96,7 @@ def test_a_dead_driver_is_the_oldest_failure_of_the_next_run() -> None:
     assert [each.kind for each in reporter._failures()] == ["engine", "driver-lost"]
 
 
-def test_listeners_and_the_log_hear_of_a_dead_driver() -> None:
+def test_listeners_and_the_log_report_a_dead_driver() -> None:
     heard: list[Any] = []
     events = JobEvents("orders", [SimpleNamespace(on_failure=heard.append)])  # type: ignore[list-item]
     events.driver_lost(LINE, 7)

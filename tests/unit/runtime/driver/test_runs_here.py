@@ -49,7 +49,7 @@ def test_a_restart_stops_the_run(runs):
     assert runs.find("others") is not None
 
 
-def test_a_run_that_ended_is_not_in_the_way(runs):
+def test_a_run_that_has_ended_does_not_block_the_next(runs):
     started(runs, "orders").stop()
     runs.stop_earlier("orders", restart=False)
 

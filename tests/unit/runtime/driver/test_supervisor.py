@@ -261,7 +261,7 @@ def test_a_first_start_that_spark_does_not_serve_is_tried_again_as_the_restart_s
 
 
 @pytest.mark.parametrize("strategy", [NoRestart(), FixedDelay(1, 10)])
-def test_a_first_start_that_the_strategy_gives_up_raises_why(monkeypatch, strategy):
+def test_a_failed_first_start_without_restarts_raises_its_cause(monkeypatch, strategy):
     monkeypatch.setattr(supervisor, "Attempt", SlowToStart)
     with pytest.raises(EpochFailed, match="has not started the tasks"):
         Supervisor(failing_job(strategy), 10)
@@ -354,7 +354,7 @@ class Woken(FailingAttempt):
 
 
 @pytest.mark.parametrize("attempt", [Woken, FailingAttempt])
-def test_a_woken_driver_reports_that_its_claim_is_lost_whatever_it_stumbles_over(monkeypatch, attempt):
+def test_a_woken_driver_reports_its_lost_claim_whichever_operation_fails_first(monkeypatch, attempt):
     monkeypatch.setattr(supervisor, "Attempt", attempt)
     job = failing_job(FixedDelay(5, 0))
     lost = ClaimLost(3, SimpleNamespace(owner="host b", term=4))

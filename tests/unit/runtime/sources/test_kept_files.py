@@ -63,7 +63,7 @@ def test_a_missing_file_is_reported(read):
     check_kept(directory, positions, sources(True))
 
 
-def test_an_entry_that_was_put_together_with_others_is_not_looked_at(read):
+def test_files_in_a_compacted_log_are_not_checked(read):
     directory, _, kept = read
     kept.unlink()
     check_kept(directory, Positions(("-", '{"logOffset":9}')), sources(False))

@@ -116,7 +116,7 @@ def test_a_native_part_names_files_of_the_backend_relative_to_the_savepoint(tmp_
 
 
 @pytest.mark.feature("A6", "F2", "I23", "I31")
-def test_tables_go_out_with_an_epoch_and_come_back_into_another_type_and_backend(tmp_path, counted):
+def test_canonical_tables_are_restored_into_another_type_and_backend(tmp_path, counted):
     savepoint, version = counted
     state, found = savepoint.write(version, 2)
     assert (state.backend, found) == ("canonical", {"a": 2, "b": 1})

@@ -238,7 +238,7 @@ def test_an_unknown_place_of_timers_is_refused():
 
 @pytest.mark.large
 @pytest.mark.feature("B3", "B7")
-def test_a_million_timers_in_rocksdb_come_back_in_order_and_in_little_memory():
+def test_a_million_timers_in_rocksdb_are_read_in_order_with_little_memory():
     with Versions("rocksdb") as task:
         timers, many = task.begin(), 1_000_000
         for n in range(many):

@@ -156,7 +156,7 @@ class Growing:
         return most, 10 * most
 
 
-def test_a_cache_that_grows_slowly_is_looked_at_seldom_and_never_passes_its_limit_by_much() -> None:
+def test_a_slowly_growing_cache_is_measured_rarely_and_stays_near_its_limit() -> None:
     for pace in (0, 1, 10, 100, 1_000):
         state = Growing(pace)
         cache = WriteCache([state], 100_000)

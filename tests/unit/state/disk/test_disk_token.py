@@ -70,7 +70,7 @@ def test_a_container_with_a_shared_volume_has_another(
     assert token_of(task(root)) != ours, "the other one has written meanwhile"
 
 
-def test_a_clone_of_the_machine_with_a_shared_volume_is_noticed(
+def test_a_cloned_machine_with_a_shared_volume_is_detected(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is a copy of its memory, too."""
@@ -95,7 +95,7 @@ def test_a_copy_of_the_disk_has_none(root: Path, tmp_path: Path, beside: bool) -
     assert token_of(task(copy)) == NOTHING
 
 
-def test_a_disk_that_is_set_back_in_place_is_noticed(root: Path) -> None:
+def test_a_disk_that_is_rolled_back_in_place_is_detected(root: Path) -> None:
     """A snapshot of the device: every file has its inode and its times."""
     note_start(root)
     ours = token_of(task(root))

@@ -13,7 +13,7 @@ from tidegate.state.disk import private_directory
 from tidegate.state.disk.private_directory import PrivateDirectory, sweep
 
 
-def test_a_living_makers_directory_is_left_alone_and_a_dead_ones_goes(tmp_path):
+def test_a_directory_is_kept_while_its_creator_lives_and_deleted_afterwards(tmp_path):
     mine, dead = PrivateDirectory.make(tmp_path, "x-"), PrivateDirectory.make(tmp_path, "x-")
     dead.release()
     sweep(tmp_path, "x-")

@@ -196,7 +196,7 @@ def test_a_call_that_takes_too_long_is_cancelled_and_fails_its_row():
     assert function.events == ["called", "ended", "closed"]
 
 
-def test_timeout_may_answer_instead():
+def test_the_timeout_function_may_supply_the_result():
     with running(HangsWithAnswer((-1,)), timeout="10 ms") as made:
         assert made.process([1, 2]) == [(-1,), (-1,)]
         figures = made.operator.figures()
@@ -273,7 +273,7 @@ class TurnsCancellationIntoAnError(Hangs):
             raise ConnectionResetError("closed") from None
 
 
-def test_a_call_whose_time_is_over_is_not_tried_again_whatever_it_makes_of_its_cancellation():
+def test_a_timed_out_call_is_not_retried_even_if_it_ignores_its_cancellation():
     function = TurnsCancellationIntoAnError()
     options: dict[str, Any] = {"timeout": "20 ms", "retry": tg.FixedDelayRetry(50, "1 ms")}
     with running(function, **options) as made, pytest.raises(FunctionFailed, match="no result within 20 ms, in 1 try"):

@@ -28,7 +28,7 @@ def test_a_sample_of_large_batches_finds_the_hot_key() -> None:
     assert shares(sketch)["hot"] == pytest.approx(0.3, abs=0.06)
 
 
-def test_keys_that_come_in_rounds_are_not_hot() -> None:
+def test_keys_in_rotation_are_not_hot() -> None:
     sketch = KeySketch()
     for _ in range(20):
         sketch.add([n % 1_000 for n in range(10_000)])
