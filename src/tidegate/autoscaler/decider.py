@@ -183,8 +183,8 @@ class ScalingDecider:
         return min(max(wanted, least), most)
 
     def _aligned(self, wanted: int, current: int) -> int:
-        """The first parallelism from the wanted one upwards that suits the key groups, not beyond the current one if the job
-        is scaled down. The wanted one if there is none."""
+        """Return the first parallelism from the wanted one upwards that suits the key groups, not beyond the current one if the
+        job is scaled down. The wanted one if there is none."""
         mode, groups = self._config.alignment, self._key_groups
         if mode is ParallelismAlignment.OFF:
             return wanted
@@ -207,7 +207,7 @@ class ScalingDecider:
         return first.at_ms + interval_ms, greatest
 
     def _missing_gain(self, found: Evaluation) -> tuple[float, float] | None:
-        """What the last scaling was expected to add and what it added, if that was not enough."""
+        """Return what the last scaling was expected to add and what it added, if that was not enough."""
         last = self._history[-1] if self._history else None
         if last is None or last.new <= last.old or last.new != found.parallelism:
             return None

@@ -76,7 +76,8 @@ class Evaluation:
         return rate < self.scale_up_threshold or rate > self.scale_down_threshold
 
     def parallelism_for(self, rate: float) -> float:
-        """The parallelism, not rounded, with which it can process this. Infinite if the source stage alone takes too long."""
+        """Return the parallelism, not rounded, with which it can process this. Infinite if the source stage alone takes too
+        long."""
         if rate <= 0 or isinf(self.true_processing_rate):
             return 0.0
         # The time that is left for a row at this rate, once the fixed part is done.
@@ -91,7 +92,7 @@ class Evaluation:
         return self.parallelism * self._scaled_s * _NEAR / (1 - _NEAR) / self.fixed_s if self.fixed_s > 0 else inf
 
     def rate_at(self, parallelism: int) -> float:
-        """What it can process with another parallelism."""
+        """Return the rate that it can process with another parallelism."""
         needed_s = self.fixed_s + self._scaled_s * self.parallelism / parallelism
         return 1 / needed_s if needed_s > 0 else inf
 
@@ -161,7 +162,7 @@ def evaluate(
 
 
 def _at(rate: float, utilization: float) -> float:
-    """The capacity that this rate uses to that share."""
+    """Return the capacity of which this rate uses that share."""
     return rate / utilization if utilization > 0 else inf
 
 
@@ -184,8 +185,8 @@ def _busy_ms(level: LevelSample, aggregator: BusyTimeAggregator) -> float:
 
 
 def _fixed_s(samples: Sequence[EpochSample], busy_s: float, row_limit: int | None) -> float:
-    """The part of each row in what epochs take besides rows: planning, starting tasks, collecting their reports. An epoch whose
-    rows are not limited becomes larger instead, until that part does not matter."""
+    """Return the seconds per row that epochs take besides rows: planning, starting tasks, collecting their reports. An epoch
+    whose rows are not limited becomes larger instead, until that part does not matter."""
     if not row_limit:
         return 0.0
     working_s = sum(each.working_ms for each in samples) / 1000
@@ -193,8 +194,8 @@ def _fixed_s(samples: Sequence[EpochSample], busy_s: float, row_limit: int | Non
 
 
 def _arrival_rate(samples: Sequence[EpochSample], read_rate: float) -> float:
-    """What arrived between the start of the last epoch of the first sample and that of the last one: the rows that were read of
-    it, and those that were not. With a single sample, what was read."""
+    """Return what arrived between the start of the last epoch of the first sample and that of the last one: the rows that were
+    read of it, and those that were not. With a single sample, what was read."""
     first, last = samples[0], samples[-1]
     seconds = (last.last_began_ms - first.last_began_ms) / 1000
     if seconds <= 0:
@@ -210,7 +211,8 @@ def _arrived_meanwhile(last: EpochSample, rate: float) -> float:
 
 
 def _observed_rate(samples: Sequence[EpochSample], config: AutoscalerConfig) -> float | None:
-    """The average rate while there was enough backlog to read as fast as possible. None: there were too few such samples."""
+    """Return the average rate while there was enough backlog to read as fast as possible. None: there were too few such
+    samples."""
     found = []
     for each in samples:
         if not each.rows_in or not each.pending_rows or not each.working_ms:

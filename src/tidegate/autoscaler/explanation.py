@@ -13,7 +13,7 @@ from tidegate.config.declared import autoscaler as options
 
 
 def explain(decision: ScalingDecision, config: AutoscalerConfig, key_groups: int, restart_ms: int) -> tuple[str, ...]:
-    """What it would do first, then why. `restart_ms` is what it expects of a restart."""
+    """Return what the autoscaler would do, then why. `restart_ms` is how long it expects a restart to take."""
     found = decision.evaluation
     if found is None:
         return (_waiting(decision, config),)

@@ -36,11 +36,11 @@ class ScalingTrace:
         return found
 
     def with_config(self, config: AutoscalerConfig) -> ScalingTrace:
-        """The same run, seen by an autoscaler with other options."""
+        """Return the same run with other options of the autoscaler."""
         return replace(self, config=config)
 
     def replay(self) -> list[tuple[ScalingDecision, tuple[str, ...]]]:
-        """All decisions with their reasons, in their order."""
+        """Return all decisions with their reasons, in their order."""
         decider = ScalingDecider(self.config, self.max_parallelism)
         found = []
         for sample in self.samples:

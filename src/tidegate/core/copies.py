@@ -62,7 +62,7 @@ def copier_of(tp: Any) -> Callable[[Any], Any] | None:
 
 @cache
 def is_nested(tp: Any) -> bool:
-    """Whether values of this type can hold mutable values, such as a list of lists."""
+    """Return whether values of this type can hold mutable values, such as a list of lists."""
     schema = schema_of(tp)
     return (
         copier_of(tp) is not None and _shallow(tp, schema["of"] if schema["type"] == "optional" else schema)[0] is None
@@ -99,7 +99,7 @@ def _copied_attributes(value: Any) -> Any:
 
 
 def _is_fixed(schema: TypeSchema) -> bool:
-    """Whether a value of this type is deeply immutable. The schema of a class does not say, so it counts as mutable."""
+    """Return whether a value of this type is deeply immutable. The schema of a class does not say, so it counts as mutable."""
     match schema:
         case {"type": "optional", "of": inner}:
             return _is_fixed(inner)

@@ -26,24 +26,24 @@ class TidegateError(Exception):
 
 
 def help_line(code: str) -> str:
-    """Where to read more about an error: the last line wherever one is shown to a person."""
+    """Return where to read more about an error: the last line wherever one is shown to a person."""
     return f"{_HELP}{code}"
 
 
 def help_of_kind(kind: str) -> tuple[str, ...]:
-    """The same for the kind of a failure, which is a code in lower case. `engine`, such as an error of Spark, and `driver-lost`
-    have no code."""
+    """Return the help line for the kind of a failure, which is a code in lower case. `engine`, such as an error of Spark, and
+    `driver-lost` have no code."""
     return () if kind in ("engine", "driver-lost") else (help_line(kind.upper().replace("-", "_")),)
 
 
 def shown_code(error: TidegateError) -> str:
-    """The code that a person sees: that of the error which the message quotes, such as a server's, or its own."""
+    """Return the code that a person sees: that of the error which the message quotes, such as a server's, or its own."""
     _, found, quoted = str(error).rpartition(_HELP)
     return quoted.strip() if found else error.code
 
 
 def with_help(error: TidegateError) -> str:
-    """The message, ending with where to read more. A message that quotes that of another error has it already."""
+    """Return the message, ending with where to read more. A message that quotes that of another error has it already."""
     message = str(error)
     return message if _HELP in message else f"{message}\n{help_line(error.code)}"
 

@@ -1,8 +1,8 @@
 """The claims that a job's log contains: they decide whether output in a target is of the job's own history.
 
-A checkpoint directory can come back: it is restored from a backup, or copied while the original goes on. What was written
-after the backup is then in the targets, but not in the log. Its terms have other random bits than those of the log, or its
-epochs are beyond those that the log has of their term.
+A checkpoint directory can return to an older state: it is restored from a backup, or copied while the original continues. What
+was written after the backup is then in the targets, but not in the log. Its terms have other random bits than those of the log,
+or its epochs are beyond those that the log has of their term.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class History:
     lineage: Lineage
     claims: Claims
     owner: Term | None = None
-    """The claim of who asks. Only the owner writes under its term, so all output of that is known."""
+    """The claim of the caller. Only the owner writes under its term, so all output of that is known."""
 
     def knows(self, lineage: Lineage, epoch: EpochId) -> bool:
-        """Whether output of this epoch can be of this history.
+        """Return whether output of this epoch can be of this history.
 
         Only the current lineage is checked. Output of a lineage that the job has abandoned is offered to the target once more:
         see decision 0028.
@@ -57,20 +57,20 @@ class History:
         return lineage != self.lineage or epoch.term == self.owner or knows(self.claims, epoch)
 
     def covers(self, marker: EpochId, epoch: EpochId) -> bool:
-        """Whether a marker says that output of this epoch was committed."""
+        """Return whether a marker says that output of this epoch was committed."""
         return covers(self.claims, marker, epoch)
 
     def hides(self, marker: EpochId, epoch: EpochId) -> bool:
-        """Whether a target that compares numbers would wrongly take output of this epoch for committed."""
+        """Return whether a target that compares numbers would wrongly take output of this epoch for committed."""
         return hides(self.claims, marker, epoch)
 
     def is_own(self, term: Term) -> bool:
-        """Whether a claim is one of this history."""
+        """Return whether a claim is one of this history."""
         return is_own(self.claims, term)
 
 
 def knows(claims: Claims, epoch: EpochId) -> bool:
-    """Whether the claims contain this epoch, or only list later ones."""
+    """Return whether the claims contain this epoch, or only list later ones."""
     listed = [c for c in claims if c.term == epoch.term]
     if listed:
         return any(c.last == UNBOUNDED or epoch.number <= c.last for c in listed)
@@ -78,19 +78,19 @@ def knows(claims: Claims, epoch: EpochId) -> bool:
 
 
 def is_own(claims: Claims, term: Term) -> bool:
-    """Whether the claim is of this history. Claims before all that are listed are assumed to be."""
+    """Return whether the claim is of this history. Claims before all that are listed are assumed to be."""
     listed = [c.own for c in claims if c.term == term]
     return any(listed) if listed else _is_before(claims, term)
 
 
 def _is_before(claims: Claims, term: Term) -> bool:
-    """Whether a claim that is not listed may have been dropped from the list. Only claims of this history ever are."""
+    """Return whether a claim that is not listed may have been dropped from the list. Only claims of this history ever are."""
     return all(ordinal(term) < ordinal(c.term) for c in claims if c.own)
 
 
 def covers(claims: Claims, marker: EpochId, epoch: EpochId) -> bool:
-    """Whether a marker in a target says that output of `epoch` was committed: in one claim by their numbers, else if both claims
-    are of this history. A marker of another history was moved by somebody who may never have had this output."""
+    """Return whether a marker in a target says that output of `epoch` was committed: in one claim by their numbers, else if both
+    claims are of this history. A marker of another history was moved by a run that may never have had this output."""
     if epoch.term == marker.term:
         return epoch.number <= marker.number
     earlier = ordinal(epoch.term) < ordinal(marker.term)
@@ -98,7 +98,7 @@ def covers(claims: Claims, marker: EpochId, epoch: EpochId) -> bool:
 
 
 def hides(claims: Claims, marker: EpochId, epoch: EpochId) -> bool:
-    """Whether a target that compares numbers would take this output for committed, and nothing shows that it was."""
+    """Return whether a target that compares numbers would take this output for committed, and nothing shows that it was."""
     # A marker that packs an epoch into one number has no room for the random bits of its term. A user's committer may compare
     # whole terms instead.
     by_number = (ordinal(epoch.term), epoch.number) <= (ordinal(marker.term), marker.number)

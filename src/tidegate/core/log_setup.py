@@ -66,7 +66,7 @@ def _current() -> LogContext | None:
 
 
 def in_this_context(work: Callable[P, T]) -> Callable[P, T]:
-    """The same function; when another thread calls it, its log lines belong to the job of the thread that is here now."""
+    """Wrap a function for another thread: its log lines belong to the job of the thread that wraps it."""
     context = contextvars.copy_context()
 
     def run(*args: P.args, **kwargs: P.kwargs) -> T:

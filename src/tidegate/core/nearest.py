@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is most like this one; None if none is."""
+    """Return the known name that is most like this one; None if none is."""
     from difflib import get_close_matches  # noqa: PLC0415 start-up time
 
     return next(iter(get_close_matches(name, list(known), n=1, cutoff=0.5)), None)
 
 
 def no_column(name: str, known: Iterable[str], purpose: str = "") -> str:
-    """The error message for a column that does not exist; `purpose` says what it was needed for: "to key by"."""
+    """Return the error message for a column that does not exist; `purpose` says what it was needed for: "to key by"."""
     columns = list(known)
     near = nearest(name, columns)
     meant = "" if near is None else f"Did you mean {near!r}? "

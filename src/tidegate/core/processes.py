@@ -20,7 +20,7 @@ def this_process() -> str:
 
 @cache
 def parent_process() -> str:
-    """The same for the process that started this one. Of a Python worker of Spark, it lives as long as the executor."""
+    """Return the name of the process that started this one. That of a Python worker of Spark lives as long as the executor."""
     try:
         return f"{_machine()}/{os.getppid()}/{_begun(os.getppid())}"
     except OSError:
@@ -28,7 +28,7 @@ def parent_process() -> str:
 
 
 def is_running(process: str) -> bool:
-    """Whether a process of this machine and namespace is certainly running. False if this process cannot know."""
+    """Return whether a process of this machine and namespace is certainly running. False if this process cannot know."""
     machine, _, pid = process.rpartition("/")[0].rpartition("/")
     try:
         return pid.isdecimal() and machine == _machine() and _begun(int(pid)) == process.rpartition("/")[2]
@@ -37,7 +37,7 @@ def is_running(process: str) -> bool:
 
 
 def has_died(process: str) -> bool:
-    """Whether a process of this machine and namespace has certainly ended. False if this process cannot know."""
+    """Return whether a process of this machine and namespace has certainly ended. False if this process cannot know."""
     machine, _, rest = process.rpartition("/")[0].rpartition("/")
     begun = process.rpartition("/")[2]
     try:

@@ -33,7 +33,7 @@ def redacted(text: str) -> str:
 
 
 def has_credentials(url: str) -> bool:
-    """Whether a URL carries a password or a key before its host."""
+    """Return whether a URL carries a password or a key before its host."""
     return bool(_USERINFO.search(url) or _USER.search(url))
 
 

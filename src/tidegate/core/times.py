@@ -55,5 +55,5 @@ def time_ms(moment: int | datetime) -> int:
 
 
 def moment(ms: int) -> datetime:
-    """The datetime, in UTC, of milliseconds since 1970."""
+    """Return the datetime, in UTC, of milliseconds since 1970."""
     return _EPOCH + timedelta(milliseconds=ms)

@@ -48,7 +48,7 @@ _SCALAR_INFO = {
 
 
 def show_type(tp: Any) -> str:
-    """A type as the user wrote it: `float`, `dict[str, int]`, `Rule`, `int | None`."""
+    """Return a type as the user wrote it: `float`, `dict[str, int]`, `Rule`, `int | None`."""
     if isinstance(tp, type) and not getattr(tp, "__args__", None):
         return tp.__name__
     return str(tp).replace("typing.", "").replace("collections.abc.", "").replace("__main__.", "")

@@ -35,7 +35,7 @@ class Codec:
 
 @cache
 def codec_of(tp: Any) -> Codec:
-    """The codec of a type; one per type and process. Raises UnsupportedType as `schema_of` does."""
+    """Return the codec of a type; one per type and process. Raises UnsupportedType as `schema_of` does."""
     import msgspec  # noqa: PLC0415 start-up time
 
     schema = schema_of(tp)

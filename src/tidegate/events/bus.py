@@ -1,4 +1,4 @@
-"""Delivers the events of a job to its log and to its listeners, each in a thread of its own."""
+"""Delivers the events of a job to its log and to its listeners, each in a separate thread."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DRAIN_S = 5.0
 
 
 class EventBus:
-    """`emit` may be called by any thread; it waits for nobody. All listeners get the events in the same order."""
+    """`emit` may be called by any thread, and never waits. All listeners get the events in the same order."""
 
     def __init__(self, listeners: Sequence[JobListener] = (), most_waiting: int = MOST_WAITING) -> None:
         self._order = threading.Lock()

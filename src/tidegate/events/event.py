@@ -286,7 +286,7 @@ class JobFailureEvent(JobEvent):
         if not self.can_restart:
             return "\n".join((f"the job fails: {self.message}", *help_of_kind(self.kind)))
         if self.kind == "driver-lost":
-            return self.message  # This run begins, and goes nowhere back.
+            return self.message  # This run only begins: it does not return to a checkpoint.
         return f"the job goes back to checkpoint {self.checkpoint_id or '(none)'} in {self.delay_ms} ms: {self.message}"
 
 

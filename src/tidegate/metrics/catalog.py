@@ -115,7 +115,7 @@ STORAGE_COST = _gauge(
     _job,
     "storageCostPerDay",
     "dollars",
-    "Estimated cost of requests and of stored bytes for a day that goes on like this run (metrics.storage-price.*). Absent for "
+    "Estimated cost of requests and of stored bytes for a day at the rate of this run (metrics.storage-price.*). Absent for "
     "directories.",
 )
 
@@ -131,11 +131,16 @@ IDLE = _gauge(
     "Share of that time in which the task waited for input, or for the next epoch.",
 )
 HELD = _gauge(
-    _task, "backPressuredTimeMsPerSecond", "ms per s", "Share of that time in which nobody took the task's output."
+    _task,
+    "backPressuredTimeMsPerSecond",
+    "ms per s",
+    "Share of that time in which the task waited for its output to be read.",
 )
 TOTAL_BUSY = _counter(_task, "accumulateBusyTimeMs", "ms", "Time in which the task worked.")
 TOTAL_IDLE = _counter(_task, "accumulateIdleTimeMs", "ms", "Time in which the task waited for input.")
-TOTAL_HELD = _counter(_task, "accumulateBackPressuredTimeMs", "ms", "Time in which nobody took the task's output.")
+TOTAL_HELD = _counter(
+    _task, "accumulateBackPressuredTimeMs", "ms", "Time in which the task waited for its output to be read."
+)
 TASK_RECORDS_IN = _counter(_task, "numRecordsIn", "", "Rows that the task received.")
 TASK_RECORDS_OUT = _counter(
     _task, "numRecordsOut", "", "Rows that the task sent to later levels or wrote to its sinks."

@@ -33,7 +33,7 @@ class SpanTree:
 
 
 def checkpoint_span(event: CheckpointEvent, detail: SpanDetail) -> SpanTree:
-    """The span of a checkpoint from its trigger to its end. `detail` decides what becomes of its tasks."""
+    """Return the span of a checkpoint from its trigger to its end. `detail` decides how its tasks are shown."""
     end_ms = event.triggered_ms + event.duration_ms
     attributes: dict[str, Value] = {
         "checkpointId": event.checkpoint_id,
@@ -79,7 +79,8 @@ def _level_span(event: CheckpointEvent, level: int, tasks: Sequence[TaskCheckpoi
 
 
 def _task_span(event: CheckpointEvent, task: TaskCheckpoint) -> SpanTree:
-    """A task of a checkpoint with its phases in turn: the wait for the epoch in progress, the snapshot, the upload."""
+    """Return the span of a task of a checkpoint with its phases in turn: the wait for the epoch in progress, the snapshot, the
+    upload."""
     phases, at_ms = [], float(event.triggered_ms)
     for name, took_ms in (("StartDelay", task.start_delay_ms), ("Snapshot", task.sync_ms), ("Upload", task.async_ms)):
         if took_ms:
@@ -120,7 +121,7 @@ def _of_tasks(tasks: Sequence[TaskCheckpoint]) -> dict[str, Value]:
 
 
 def _arrays(levels: Mapping[int, Sequence[TaskCheckpoint]]) -> dict[str, Value]:
-    """The maximum and the sum of each level, in the order of levels."""
+    """Return the maximum and the sum of each level, in the order of levels."""
     found: dict[str, Value] = {}
     for name, field_name in _MEASURED:
         values = [[int(getattr(task, field_name)) for task in tasks] for tasks in levels.values()]
@@ -167,7 +168,7 @@ def _restored(tasks: Sequence[RestoredTask]) -> dict[str, Value]:
 
 
 def epoch_span(event: EpochEvent) -> SpanTree:
-    """An epoch, with a child for planning, one for each level, and below those what `ctx.span` measured.
+    """Return the span of an epoch, with a child for planning, one for each level, and below those what `ctx.span` measured.
 
     A child never extends beyond its parent: clocks of executors may differ from that of the driver.
     """
@@ -211,7 +212,7 @@ def epoch_span(event: EpochEvent) -> SpanTree:
 
 
 def _user_spans(event: EpochEvent, level: int, start_ms: float, end_ms: float) -> Iterable[SpanTree]:
-    """One span for all uses of a name: as long as the task took that spent most time in it."""
+    """Yield one span for all uses of a name: as long as the task took that spent most time in it."""
     for span in event.spans:
         if span.level == level:
             begun, ended = _within(start_ms, start_ms + span.longest_task_ms, start_ms, end_ms)

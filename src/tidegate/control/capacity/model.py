@@ -83,7 +83,7 @@ class Workload:
         return rows * self.row_bytes * self.staged_sinks
 
     def touched(self, seconds: float) -> float:
-        """How many different keys have rows in an interval."""
+        """Return how many different keys have rows in an interval."""
         if self.changed_keys_per_s is not None:
             return min(self.keys, self.changed_keys_per_s * seconds)
         rows = self.rows_per_s * seconds
@@ -120,7 +120,7 @@ class Capacity:
     upload_bytes: float
     """Of one checkpoint."""
     background_bytes_per_s: float
-    """Of whole versions beside a changelog."""
+    """Of whole versions next to a changelog."""
     upload_bytes_per_s: float
     """Of all executors, on average."""
     upload_bytes_per_s_per_executor: float
@@ -272,13 +272,14 @@ def capacity(work: Workload, constants: Constants | None = None) -> Capacity:
 
 
 def _distinct(keys: float, rows: float) -> float:
-    """How many of `keys` equally likely ones occur in so many rows."""
+    """Return how many of `keys` equally likely keys occur in so many rows."""
     # No row has a given key with a probability of about exp(-rows / keys). `expm1` keeps the digits if rows are few.
     return 0.0 if keys <= 0 else -keys * math.expm1(-rows / keys)
 
 
 def _size(work: Workload, c: Constants) -> _Size:
-    """One slot for each core. A task costs time in every epoch, so that the cores needed depend on their own number."""
+    """Divide the job: one slot for each core. A task costs time in every epoch, so that the cores needed depend on their own
+    number."""
     rows_cpu = {
         FunctionKind.ROW: c.row_function_cpu,
         FunctionKind.BATCH: c.batch_function_cpu,
@@ -313,7 +314,7 @@ def _size(work: Workload, c: Constants) -> _Size:
 
 
 def _growth(keys_per_slot: float, c: Constants) -> float:
-    """How much more a key costs in large state: nothing up to 0.1 M keys in a task, and what was measured at 10 M."""
+    """Return how much more a key costs in large state: nothing up to 0.1 M keys in a task, and what was measured at 10 M."""
     decades = math.log10(max(1.0, keys_per_slot / 1e5)) / 2
     return 1 + (c.large_state_factor - 1) * decades
 
@@ -370,8 +371,8 @@ def _requests(work: Workload, c: Constants, slots: int, uploads: _Uploads, stage
 
 
 def _objects_per_slot(c: Constants, size_bytes: float) -> float:
-    """How many objects a task stores for a checkpoint. A small one is inside the metadata. With a changelog, the changes of
-    several epochs are one object."""
+    """Return how many objects a task stores for a checkpoint. A small one is inside the metadata. With a changelog, the changes
+    of several epochs are one object."""
     return 0.0 if size_bytes <= _INLINE_BYTES else max(1.0, size_bytes / (c.part_size * MB))
 
 

@@ -70,7 +70,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Name a similar command where a word is none."""
+        """Suggest a similar command for an unknown one."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:

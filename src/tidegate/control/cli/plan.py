@@ -166,7 +166,7 @@ def _blocks(result: Any, priced: bool) -> list[Block]:
     checkpoints = [
         ("Changed in an interval", _bytes(result.changed_bytes)),
         ("Uploaded by a checkpoint", _bytes(result.upload_bytes)),
-        ("Uploaded beside a changelog", f"{_bytes(result.background_bytes_per_s)}/s"),
+        ("Uploaded next to a changelog", f"{_bytes(result.background_bytes_per_s)}/s"),
         (
             "Uploaded in all",
             f"{_bytes(result.upload_bytes_per_s)}/s, {_bytes(result.upload_bytes_per_s_per_executor)}/s by an executor",

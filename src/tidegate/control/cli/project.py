@@ -20,7 +20,8 @@ _FILES = {
     "pyproject.toml": "pyproject.toml.txt",
     ".gitignore": "gitignore.txt",
 }
-"""File of the project → its template. Templates have names of their own, since tools would take them for what they make."""
+"""File of the project → its template. Templates have other names, since tools would take them for tests, settings and
+requirements of this package."""
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
 

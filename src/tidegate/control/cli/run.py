@@ -35,7 +35,7 @@ _SEARCHED_DEPTH = 2
 _LINGER_S = 10.0
 """How long REST outlives the job for clients that wait for a result. They poll five times a second."""
 _ABANDONS = ("--fresh", "--force")
-"""Suggested to nobody who mistyped something else: they give up the job's history, or its driver."""
+"""Never suggested for a mistyped option: they give up the job's history, or its driver."""
 
 
 class _RunCommand(click.Command):

@@ -98,7 +98,7 @@ _TONES = {"ok": ("●", "green"), "warn": ("▲", "yellow"), "bad": ("■", "bol
 
 
 def _answers(report: Report) -> Iterable[RenderableType]:
-    """The server's answers, with ages as of its report."""
+    """Yield the server's answers, with ages as of its report."""
     now = report.get("now_ms")
     lines = []
     for each in report.get("answers") or ():
@@ -251,7 +251,7 @@ def _listed(
 
 
 def bars(values: Sequence[float]) -> Text:
-    """A bar for each value, as high as its share of the greatest."""
+    """Return a bar for each value, as high as its share of the greatest."""
     greatest = max(values, default=0)
     steps = len(_BARS) - 1
     # A small value is still a low bar: only zero is drawn as none.

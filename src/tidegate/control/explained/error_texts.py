@@ -74,7 +74,7 @@ class ErrorText:
 
 @cache
 def error_texts() -> dict[str, ErrorText]:
-    """All texts by code, in the order of the files."""
+    """Return all texts by code, in the order of the files."""
     texts: dict[str, ErrorText] = {}
     folder = files("tidegate.control.explained")
     for family, file in FAMILIES.items():

@@ -62,7 +62,7 @@ class CheckpointPlace:
 
 
 def place_of(path: str | None) -> CheckpointPlace:
-    """Return the place that a user means: a directory, the job in a file, or, without a word, the directory for all jobs.
+    """Return the place that a user means: a directory, the job in a file, or, if none is named, the directory for all jobs.
 
     Raises `OptionError` if none is configured.
     """

@@ -74,7 +74,7 @@ def checkpointing_statistics(report: CheckpointStatsSnapshot, most: int = HISTOR
 def statistics_with_subtasks(
     stats: CheckpointStats, levels: Iterable[int], vertex: str
 ) -> TaskCheckpointStatisticsWithSubtasks | None:
-    """One level of a checkpoint; None if neither the checkpoint nor the job has such a level."""
+    """Return one level of a checkpoint; None if neither the checkpoint nor the job has such a level."""
     level = statistics_by_level(stats, levels).get(vertex)
     if level is None:
         return None
@@ -141,7 +141,8 @@ def _latest(stats: CheckpointStats | None) -> AnyCheckpointStatistics | None:
 def checkpoint_statistics(
     stats: CheckpointStats, tasks: dict[str, TaskCheckpointStatistics] | None = None
 ) -> AnyCheckpointStatistics:
-    """One checkpoint. `tasks` are its levels, which are left out, as its advice is, where several checkpoints are listed."""
+    """Return one checkpoint. `tasks` are its levels, which are left out, as its advice is, where several checkpoints are
+    listed."""
     # The last two are not Flink's. UNSET leaves them out where there is nothing to add.
     shared: dict[str, Any] = {
         "id": stats.id,

@@ -52,7 +52,7 @@ class Abandoned:
     """The claims of the job whose records name the lineages. None: the user has named them."""
 
     def knows(self, term: Term) -> bool:
-        """Whether a run of this directory can have written output of this term. A copy of the directory has others."""
+        """Return whether a run of this directory can have written output of this term. A copy of the directory has others."""
         return self.claims is None or is_own(self.claims, term)
 
 

@@ -43,14 +43,14 @@ class ClusterView:
             jobs_running=len(self._running),
             jobs_finished=statuses["FINISHED"],
             jobs_cancelled=statuses["CANCELED"],
-            # Flink has no LOST: a driver that is gone without a word has failed.
+            # Flink has no LOST: a driver that died without recording its end has failed.
             jobs_failed=statuses["FAILED"] + statuses["LOST"],
             flink_version=_version(),
             flink_commit="",
         )
 
     def task_managers(self) -> TaskManagersInfo:
-        """The hosts that ran the tasks of the last epochs."""
+        """Return the hosts that ran the tasks of the last epochs."""
         return TaskManagersInfo(
             [
                 TaskManagerInfo(
@@ -68,7 +68,7 @@ class ClusterView:
         )
 
     def driver_metrics(self, asked: Collection[str] | None) -> list[MetricValue]:
-        """The few of Flink's that a driver has."""
+        """Return the few metrics of Flink's JobManager that a driver has."""
         shown = self.overview()
         values = {
             "numRegisteredTaskManagers": shown.taskmanagers,
@@ -79,7 +79,7 @@ class ClusterView:
         return metric_values(values, asked)
 
     def host_metrics(self, asked: Collection[str] | None, aggregates: Collection[str]) -> list[AggregatedMetric]:
-        """What tasks have read and written, added up for each host and aggregated over the hosts."""
+        """Return what tasks have read and written, added up for each host and aggregated over the hosts."""
         totals = [
             {
                 catalog.TASK_RECORDS_IN.name: sum(line.rows_in for _, line in tasks),
@@ -92,7 +92,7 @@ class ClusterView:
         return aggregated_metrics(totals, asked, aggregates)
 
     def _hosts(self) -> Mapping[str, list[tuple[RunReport, TaskLine]]]:
-        """The tasks of each host."""
+        """Return the tasks of each host."""
         by_host: dict[str, list[tuple[RunReport, TaskLine]]] = {}
         for job in self._running:
             for line in job.tasks:
@@ -117,12 +117,12 @@ def job_metrics(samples: Sequence[Sample], asked: Collection[str] | None) -> lis
 def metrics_of_jobs(
     samples: Sequence[Sequence[Sample]], asked: Collection[str] | None, aggregates: Collection[str]
 ) -> list[AggregatedMetric]:
-    """The metrics of jobs, aggregated. `samples` by job."""
+    """Return the metrics of jobs, aggregated. `samples` are by job."""
     return aggregated_metrics([of_job(each) for each in samples], asked, aggregates)
 
 
 def job_config(report: RunReport) -> JobConfigInfo:
-    """The options that were set are Flink's user configuration."""
+    """Return how the job runs. Options that were set are what Flink calls the user configuration."""
     return JobConfigInfo(
         jid=str(report.lineage),
         name=report.job,

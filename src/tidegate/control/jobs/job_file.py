@@ -137,7 +137,7 @@ def _imported(path: Path) -> Any:
 
 
 def _meant(error: BaseException) -> str:
-    """What Python adds when it prints such an error."""
+    """Return the suggestion that Python adds when it prints such an error."""
     if not isinstance(error, AttributeError) or error.obj is None or error.name is None:
         return ""
     near = nearest(error.name, dir(error.obj))

@@ -57,7 +57,7 @@ class JobSnapshots:
         self._savepoints = [each.external_path for each in history if each.is_savepoint and each.external_path]
 
     def listed(self) -> SnapshotList:
-        """All of them, newest first."""
+        """Return all snapshots, newest first."""
         retained, _ = self._job.readable_snapshots()
         lines = [_line(snapshot, ref.claimed, ref == self._job.newest.base) for ref, snapshot in retained]
         urls = {snapshot.url for _, snapshot in retained}
@@ -65,7 +65,7 @@ class JobSnapshots:
         return SnapshotList(sorted(lines, key=lambda line: -line.at_ms))
 
     def state(self, path: str | None = None) -> StateOverview:
-        """What a snapshot holds; the newest checkpoint, if none is named."""
+        """Return what a snapshot holds; the newest checkpoint, if none is named."""
         return state_overview(self._snapshot(path))
 
     def look_up(self, uid: str, key: Sequence[str], path: str | None = None) -> KeyLookup:
@@ -75,7 +75,7 @@ class JobSnapshots:
         return first_entries(self._snapshot(path), uid, state, limit, self._show_values)
 
     def check(self, path: str | None = None) -> SnapshotCheck:
-        """Whether all files of a snapshot exist with their sizes, as far as `CHECK_S` seconds suffice."""
+        """Return whether all files of a snapshot exist with their sizes, as far as `CHECK_S` seconds suffice."""
         snapshot, seen = self._snapshot(path), _FilesSeen(time.monotonic() + CHECK_S)
         problems: list[SnapshotProblem] = []
         with contextlib.suppress(_TimeIsOver):
@@ -103,7 +103,7 @@ class JobSnapshots:
             _EXPORTING.release()
 
     def _snapshot(self, path: str | None) -> StoredSnapshot:
-        """The snapshot at `path`, which must be one of the job's: a caller cannot make the server read another place."""
+        """Return the snapshot at `path`, which must be one of the job's: a caller cannot make the server read another place."""
         if path is None:
             newest = next(self._job.snapshots(newest_first=True), None)
             if newest is None:
@@ -116,7 +116,7 @@ class JobSnapshots:
         raise NotFound(f"{path} is not a retained checkpoint or a savepoint of this job.")
 
     def _taken(self) -> list[StoredSnapshot]:
-        """The savepoints of the job that exist."""
+        """Return the savepoints of the job that exist."""
         savepoints: dict[str, StoredSnapshot] = {}
         # The record of a run may be a stranger's, too.
         for path in filter(self._job.may_open, self._savepoints):
@@ -130,7 +130,7 @@ class JobSnapshots:
         return list(savepoints.values())
 
     def _in_directory(self) -> list[str]:
-        """The folders of the savepoint directory. Nothing is read of a directory in another store than the job's."""
+        """Return the folders of the savepoint directory. Nothing is read of a directory in another store than the job's."""
         directory = self._savepoint_dir
         if directory is None or not self._job.may_open(directory):
             return []

@@ -37,7 +37,8 @@ AGGREGATES: Mapping[str, Callable[[Sequence[float]], float]] = {
 
 
 def of_job(samples: Iterable[Sample]) -> dict[str, float]:
-    """The metrics of the job, of its epochs as `epoch.numEpochs`, and of its autoscaler as `AutoScaler.LOAD.Average.job`."""
+    """Return the metrics of the job, of its epochs as `epoch.numEpochs`, and of its autoscaler as
+    `AutoScaler.LOAD.Average.job`."""
     values: dict[str, float] = {}
     for sample in samples:
         if sample.metric.scope is Scope.JOB:
@@ -50,7 +51,7 @@ def of_job(samples: Iterable[Sample]) -> dict[str, float]:
 
 
 def of_tasks(samples: Iterable[Sample]) -> dict[str, dict[str, float]]:
-    """The metrics of every task, by the task's name (`L1-S0`)."""
+    """Return the metrics of every task, by the task's name (`L1-S0`)."""
     values: dict[str, dict[str, float]] = {}
     for sample in samples:
         if _owner(sample) == "task":
@@ -59,7 +60,7 @@ def of_tasks(samples: Iterable[Sample]) -> dict[str, dict[str, float]]:
 
 
 def of_operators(samples: Iterable[Sample], names: Collection[str]) -> dict[str, float]:
-    """The metrics of these operators, sources and sinks."""
+    """Return the metrics of these operators, sources and sinks."""
     values: dict[str, float] = {}
     for sample in samples:
         owner = _owner(sample)
@@ -105,7 +106,7 @@ def _number(value: float) -> Aggregate:
 
 
 def _owner(sample: Sample) -> str | None:
-    """The label that says whose sample it is: `task`, `operator`, `source`, `sink`, or none for the job."""
+    """Return the label that says whose sample it is: `task`, `operator`, `source`, `sink`, or none for the job."""
     labels = LABELS[sample.metric.scope]
     if not labels:
         return None

@@ -38,7 +38,7 @@ class Vertex:
 
 
 def vertices(graph: Outline) -> list[Vertex]:
-    """The levels, sources first."""
+    """Return the levels, sources first."""
     by_level: dict[int, list[OutlineNode]] = {}
     for node in graph.nodes:
         by_level.setdefault(node.level, []).append(node)
@@ -70,7 +70,7 @@ def job_plan(job_id: str, job: str, graph: Outline, parallelism: Mapping[int, in
 
 
 def _inputs(producers: Iterable[tuple[int, str]]) -> list[JobPlanInput]:
-    """One for each level that rows come from and each way that they take."""
+    """Return an input for each level that rows come from and each way that they take."""
     return [
         JobPlanInput(num=number, id=vertex_id(source), ship_strategy=strategy)
         for number, (source, strategy) in enumerate(producers)
@@ -104,7 +104,7 @@ def _name(nodes: Iterable[OutlineNode], chained: Mapping[str, list[str]]) -> str
 
 
 def _chain(nodes: Mapping[str, OutlineNode], chained: Mapping[str, list[str]], uid: str, visited: set[str]) -> str:
-    """A node and what is chained to it. A node with several producers is named after the first."""
+    """Return the name of a node and of what is chained to it. A node with several producers is named after the first."""
     visited.add(uid)
     shown = _PREFIXES.get(nodes[uid].kind, "") + uid
     parts = [_chain(nodes, chained, target, visited) for target in chained.get(uid, ()) if target not in visited]

@@ -79,7 +79,7 @@ class ReportedJob(ABC):
 
     @abstractmethod
     def report(self) -> RunReport:
-        """The newest report of the job."""
+        """Return the newest report of the job."""
 
     @abstractmethod
     def stored(self) -> StoredJob | None:
@@ -104,7 +104,7 @@ class ReportedJob(ABC):
         return [self]
 
     def version(self) -> tuple[str | None, object]:
-        """The last epoch, and something that differs whenever the report has news."""
+        """Return the last epoch, and something that differs whenever the report has news."""
         report = self.report()
         counts = None if report.checkpoints is None else report.checkpoints.counts
         epoch = report.epochs[-1].epoch if report.epochs else None
@@ -141,15 +141,15 @@ class ReportedJob(ABC):
         )
 
     def samples(self) -> Sequence[Sample]:
-        """The metrics of the job now; none if its driver does not answer itself."""
+        """Return the metrics of the job now; none if its driver does not answer itself."""
         return ()
 
     def autoscaler(self) -> AutoscalerInfo:
-        """What it recommends now."""
+        """Return what the autoscaler recommends now."""
         return autoscaler_info(self.scaling())
 
     def scaling(self) -> Autoscaler:
-        """The autoscaler of the job. Raises `NotFound` if it has none."""
+        """Return the autoscaler of the job. Raises `NotFound` if it has none."""
         raise NotFound("Only a running job has an autoscaler.")
 
     def exceptions(self, most: int = 20) -> JobExceptionsInfo:
@@ -165,7 +165,7 @@ class ReportedJob(ABC):
         return JobExceptionsInfo(JobExceptionHistory(entries[:most], len(entries) > most))
 
     def full_report(self, allows_actions: bool) -> dict[str, Any]:
-        """Everything that pages show about the job, in tidegate's own form."""
+        """Return everything that pages show about the job, in tidegate's own form."""
         report, now_ms = self.report(), SYSTEM_CLOCK.now().wall_ms
         document: dict[str, Any] = msgspec.to_builtins(report)
         del document["process"]  # identifies the process of the driver; of no use on a page
@@ -189,7 +189,7 @@ class ReportedJob(ABC):
         }
 
     def _shown(self, failure: FailureLine) -> FailureLine:
-        """A failure without secrets; without the row and key on which a function failed, unless values are shown."""
+        """Return a failure without secrets, and without the row and key on which a function failed, unless values are shown."""
         message = redacted(failure.message)
         shown = message if self._show_values else _ROW.sub(_HIDDEN, message)
         return replace(failure, message="\n".join((shown, *help_of_kind(failure.kind))))

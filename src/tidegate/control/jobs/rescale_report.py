@@ -154,7 +154,7 @@ def _vertex(vertex: Vertex, rescale: Rescale, after: int | None) -> VertexParall
 
 
 def _span(rescale: Rescale, number: int) -> SchedulerStateSpan:
-    """A phase. The last one of a rescale that failed has the error."""
+    """Return a phase of a rescale. The last one of a rescale that failed has the error."""
     span = rescale.phases[number]
     is_last = number == len(rescale.phases) - 1
     return SchedulerStateSpan(

@@ -130,7 +130,7 @@ class JobService(ReportedJob):
         return self._run.autoscaler
 
     def metrics(self) -> bytes:
-        """All metrics in the text format of Prometheus."""
+        """Return all metrics in the text format of Prometheus."""
         # Late, for start-up time: only a job whose metrics are read needs the client.
         from tidegate.metrics.exposition import exposition
 

@@ -26,7 +26,7 @@ MOST_ENTRIES = 1_000
 
 
 def state_overview(snapshot: StoredSnapshot) -> StateOverview:
-    """What a snapshot holds. Reads its metadata only."""
+    """Return what a snapshot holds. Reads its metadata only."""
     m = snapshot.metadata
     return StateOverview(
         snapshot=snapshot.url,
@@ -62,7 +62,7 @@ def _state(snapshot: StoredSnapshot, state: StateInfo) -> StateLine:
 
 
 def look_up(snapshot: StoredSnapshot, uid: str, texts: Sequence[str], show_values: bool) -> KeyLookup:
-    """Everything that the keyed states of an operator hold for one key, given as one text for each key column.
+    """Return everything that the keyed states of an operator hold for one key, given as one text for each key column.
 
     Fetches the files of one task.
     """
@@ -77,7 +77,8 @@ def look_up(snapshot: StoredSnapshot, uid: str, texts: Sequence[str], show_value
 
 
 def _found(reader: SnapshotReader, uid: str, state: StateInfo, key: Any) -> tuple[bool, Any]:
-    """Whether there is something, and what. Timers, and states with a value for each window, give one entry for each."""
+    """Return whether the state holds something, and what. Timers, and states with a value for each window, give one entry for
+    each."""
     if state.namespace is not None or state.kind == StateKind.TIMERS:
         entries = list(reader.of_key(uid, state.name, key))
         return bool(entries), [_of_window(entry) for entry in entries]
@@ -101,7 +102,7 @@ def _value(state: StateInfo, found: bool, value: Any, show_values: bool) -> Stor
 
 
 def first_entries(snapshot: StoredSnapshot, uid: str, state: str, limit: int, show_values: bool) -> StateEntries:
-    """The first entries of a state, in the order of key groups. Without values, only whether there are more."""
+    """Return the first entries of a state, in the order of key groups. Without values, only whether there are more."""
     if not show_values:
         # Raises if there is no such state, which is no secret.
         snapshot.layout(uid, state)

@@ -52,7 +52,7 @@ class StoredJob:
         return f"{location(self.storage.url)}/{self.layout.root}"
 
     def snapshots(self, newest_first: bool = False) -> Iterator[tuple[CheckpointRef, StoredSnapshot]]:
-        """The retained checkpoints, and savepoints that the job has claimed. Each is opened when the caller comes to it.
+        """Yield the retained checkpoints, and savepoints that the job has claimed. Each is opened when the iteration reaches it.
 
         A savepoint in another store is left out: the directory may be a stranger's, and reading it must not send the reader's
         credentials to a host that the stranger chose.
@@ -64,7 +64,7 @@ class StoredJob:
                 yield ref, StoredSnapshot.open(ref.metadata)
 
     def readable_snapshots(self) -> tuple[list[tuple[CheckpointRef, StoredSnapshot]], list[str]]:
-        """The snapshots that can be read, and what is wrong with the others."""
+        """Return the snapshots that can be read, and what is wrong with the others."""
         snapshots: list[tuple[CheckpointRef, StoredSnapshot]] = []
         problems: list[str] = []
         for ref in self.newest.retained:
@@ -78,7 +78,7 @@ class StoredJob:
         return snapshots, problems
 
     def may_open(self, path: str) -> bool:
-        """Whether a path that the directory names is in the same store as the directory: on the same disk, or in the same
+        """Return whether a path that the directory names is in the same store as the directory: on the same disk, or in the same
         bucket of the same host."""
         return _store_of(path) == _store_of(self.storage.url)
 
@@ -97,7 +97,7 @@ def _store_of(path: str) -> tuple[str, str]:
 def jobs_in(
     directory: str, on_broken: Callable[[str, Exception], None] | None = None, **options: Any
 ) -> tuple[StoredJob, ...]:
-    """The job whose directory this is, or all jobs of a checkpoint directory. Raises JobNotFound when there is none.
+    """Return the job whose directory this is, or all jobs of a checkpoint directory. Raises JobNotFound when there is none.
 
     A job whose log cannot be read does not hide the others: `on_broken` is called with its name and the error. If no job
     can be read, that error is raised.

@@ -75,7 +75,7 @@ class StoredJobService(ReportedJob):
             return self._read[1]
 
     def _newest(self) -> RunReport:
-        """The record of the newest run, with the status that log, heartbeat and clock give it."""
+        """Return the record of the newest run, with the status that log, heartbeat and clock give it."""
         job = self._job
         report = next(recorded_runs(job.storage, job.layout), None) or _without_record(job)
         outcome = job.newest.outcome
@@ -128,7 +128,7 @@ class StoredJobs:
 
 
 def _is_readable(service: StoredJobService) -> bool:
-    """A job that cannot be read must not hide the others, on a page that shows them all."""
+    """Return whether a job can be read. One that cannot must not hide the others on a page that shows all of them."""
     try:
         service.report()
     except UNREADABLE as error:

@@ -16,7 +16,7 @@ from tidegate.schema.datatype import DataType
 
 
 class UnreadableText(ControlError):
-    """What was typed is no value of the wanted type."""
+    """What was typed is not a value of the expected type."""
 
     code = "UNREADABLE_TEXT"
 
@@ -46,7 +46,7 @@ _COLUMNS = {
 
 
 def key_from(texts: Sequence[str], types: Sequence[DataType]) -> Any:
-    """A key out of one text for each of its columns. Raises UnreadableText."""
+    """Return a key made of one text for each of its columns. Raises UnreadableText."""
     if len(texts) != len(types):
         shown = ", ".join(type.ddl() for type in types)
         raise UnreadableText(" ".join(texts), f"({shown}): {len(types)} values, one for each column")
@@ -55,7 +55,7 @@ def key_from(texts: Sequence[str], types: Sequence[DataType]) -> Any:
 
 
 def value_from(text: str, schema: Schema) -> Any:
-    """A map key out of a text. Raises UnreadableText."""
+    """Return a map key made of a text. Raises UnreadableText."""
     return _value(text, schema)
 
 
@@ -94,7 +94,7 @@ _READERS: Mapping[str, Any] = {
 
 
 def jsonable(value: Any) -> Any:
-    """A value of state as JSON can carry it: bytes in base64, moments in ISO 8601, maps with other keys as pairs."""
+    """Convert a value of state to what JSON can carry: bytes in base64, moments in ISO 8601, maps with other keys as pairs."""
     match value:
         case None | bool() | int() | str():
             return value

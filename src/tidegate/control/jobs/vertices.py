@@ -96,7 +96,7 @@ class Subtask:
         return self.host if self.line is None else self.line.host_name or self.line.host
 
     def figure(self, name: str) -> float:
-        """One of `_FIGURES`."""
+        """Return the figure of this name in `_FIGURES`."""
         field = _FIGURES[name]
         if isinstance(field, Metric):
             return self.values.get(field.name, 0.0)
@@ -143,7 +143,7 @@ class JobVertices:
         ]
 
     def states(self) -> dict[str, int]:
-        """How many vertices are in each state."""
+        """Return how many vertices are in each state."""
         return state_counts(self._state, len(self._vertices))
 
     def details(self, vertex: Vertex) -> JobVertexDetailsInfo:
@@ -192,7 +192,7 @@ class JobVertices:
         )
 
     def watermarks(self, vertex: Vertex) -> list[MetricValue]:
-        """The watermark of the job, for every subtask that has input. Empty before the first one."""
+        """Return the watermark of the job, for every subtask that has input. Empty before the first one."""
         value = self._report.watermark_ms
         if value is None or vertex.is_source_stage:
             return []
@@ -200,7 +200,7 @@ class JobVertices:
         return [MetricValue(f"{subtask.index}.{name}", value_text(value)) for subtask in self.subtasks(vertex)]
 
     def metrics(self, vertex: Vertex, asked: Collection[str] | None) -> list[MetricValue]:
-        """The metrics of its subtasks and operators."""
+        """Return the metrics of its subtasks and operators."""
         values = {
             f"{subtask.index}.{name}": value
             for subtask in self.subtasks(vertex)
@@ -211,7 +211,7 @@ class JobVertices:
     def subtask_metrics(
         self, vertex: Vertex, asked: Collection[str] | None, aggregates: Collection[str]
     ) -> list[AggregatedMetric]:
-        """The metrics of its subtasks, aggregated."""
+        """Return the metrics of its subtasks, aggregated."""
         parts = [subtask.values for subtask in self.subtasks(vertex)]
         return aggregated_metrics(parts, asked, aggregates, TASK_METRICS)
 
@@ -305,7 +305,7 @@ class JobVertices:
 
 
 def _io(subtasks: Sequence[Subtask]) -> IOMetricsInfo:
-    """The sums over some subtasks, which are complete if every subtask has reported."""
+    """Return the sums over some subtasks, which are complete if every subtask has reported."""
     sums = {name: sum(subtask.figure(name) for subtask in subtasks) for name in _FIGURES}
     complete = bool(subtasks) and all(subtask.line is not None for subtask in subtasks)
     return IOMetricsInfo(

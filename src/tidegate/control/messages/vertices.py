@@ -101,7 +101,8 @@ class JobVertexDetailsInfo(Struct, frozen=True, kw_only=True):
 
 
 class SubtaskBackPressureInfo(Struct, frozen=True, kw_only=True):
-    """Shares of the time since the epoch before the last one. `ratio` is the time in which nobody took the output of the task."""
+    """Shares of the time since the epoch before the last one. `ratio` is the time in which the task waited for its output to be
+    read."""
 
     subtask: int
     attempt_number: int = field(name="attempt-number")

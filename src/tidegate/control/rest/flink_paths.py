@@ -152,7 +152,7 @@ def _vertices(call: Call) -> JobVertices:
 
 
 def _metric_ids(call: Call) -> list[str] | None:
-    """The ids of metrics in `get`; None if it is missing, for a list of all ids."""
+    """Return the ids of metrics in `get`; None if it is missing, for a list of all ids."""
     text = call.in_query("get")
     if text is None:
         return None
@@ -160,7 +160,7 @@ def _metric_ids(call: Call) -> list[str] | None:
 
 
 def _aggregates(call: Call) -> list[str]:
-    """Those in `agg`, or all."""
+    """Return the aggregates named in `agg`, or all."""
     chosen = [name for name in (call.in_query("agg") or "").split(",") if name]
     if not set(chosen) <= AGGREGATES.keys():
         raise BadRequest(f"agg is a list of {', '.join(AGGREGATES)}.")

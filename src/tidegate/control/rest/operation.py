@@ -32,7 +32,7 @@ class ServedJobs(Protocol):
     def all(self) -> list[ReportedJob]: ...
 
     def find(self, job: str) -> ReportedJob:
-        """The job with this id or name. Raises `NotFound`."""
+        """Return the job with this id or name. Raises `NotFound`."""
         ...
 
 
@@ -74,7 +74,7 @@ class Call:
         return self.request.query_params.get(name)
 
     def decoded(self, kind: type[B]) -> B:
-        """The body as a message. Raises `BadRequest`."""
+        """Return the body as a message. Raises `BadRequest`."""
         try:
             return requests.decode(self.body, kind)
         except ValueError as error:
@@ -82,7 +82,7 @@ class Call:
 
 
 def _running(*jobs: ReportedJob) -> JobService:
-    """The one that this process runs, which can be asked to act."""
+    """Return the job that this process runs, which can be asked to act. Raises `NotPossible`."""
     for job in jobs:
         if isinstance(job, JobService):
             return job
@@ -92,7 +92,7 @@ def _running(*jobs: ReportedJob) -> JobService:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """A route and its description. What stands in braces in the path is a parameter, too."""
+    """A route and its description. Names in braces in the path are parameters, too."""
 
     method: str
     path: str
@@ -109,10 +109,11 @@ class Operation:
 def get(
     path: str, act: Callable[[Call], object], summary: str = "", answer: Any = None, *query: Parameter
 ) -> Operation:
-    """A question."""
+    """Return the operation of a GET, which changes nothing."""
     return Operation(method="GET", path=path, act=act, summary=summary, answer=answer, query=query)
 
 
 def trigger(path: str, act: Callable[[Call], object], summary: str, body: type[msgspec.Struct]) -> Operation:
-    """Something that takes its time: answered at once with the id under which its result can be asked for."""
+    """Return the operation of a POST that takes time. It is answered at once, with the id under which clients ask for the
+    result."""
     return Operation(method="POST", path=path, act=act, summary=summary, answer=TriggerResponse, body=body, status=202)

@@ -50,7 +50,8 @@ def _limit(call: Call) -> int:
 
 
 def _export(call: Call) -> Response:
-    """A file of all entries of a state. It is written whole before the first byte is sent, so nobody takes a part for all."""
+    """Return a file of all entries of a state. It is written whole before the first byte is sent, so a client never takes a
+    part for the whole."""
     snapshots, snapshot = call.job.snapshots(), _snapshot(call)
     uid, state = call.in_path("uid"), call.in_path("state")
     format = call.request.query_params.get("format", "csv")

@@ -54,12 +54,12 @@ class AllowedHosts:
         return AllowedHosts(frozenset({"localhost", *own, *listed}), listed, everywhere)
 
     def admits(self, host: str) -> bool:
-        """Whether a `Host` header names this server."""
+        """Return whether a `Host` header names this server."""
         name = _name(host)
         return name is not None and (name in self.names or _is_address(name, self.addresses))
 
     def admits_origin(self, origin: str, host: str) -> bool:
-        """Whether a page of this `Origin` may call: one of this very server, or of a configured name."""
+        """Return whether a page of this `Origin` may call: one of this very server, or of a configured name."""
         scheme, separator, address = origin.partition("://")
         if not separator or scheme not in ("http", "https"):
             return False

@@ -19,7 +19,7 @@ _REFUSALS = ("400", "401", "403", "404", "409", "413", "415")
 
 @cache
 def openapi() -> dict[str, Any]:
-    """The document of all operations. The caller must not change it."""
+    """Return the document of all operations. The caller must not change it."""
     return _document(OPERATIONS)
 
 

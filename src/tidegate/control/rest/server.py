@@ -308,7 +308,7 @@ def serve(
         host: The address to listen on. By default, only this machine.
         port: The port; 0 is any free one. By default 8081, or the next free one.
         token: The token that requests must bear. By default, that of the variable `TIDEGATE_TOKEN`, or a new one.
-        allowed_hosts: Names by which clients may address the server, beside its address.
+        allowed_hosts: Names by which clients may address the server, besides its address.
         allow_actions: Let the pages stop the job and take savepoints.
         show_values: Let the pages show keys and values of state.
         listening: The socket of `listen`, taken before the job was started.

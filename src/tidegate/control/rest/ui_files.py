@@ -48,7 +48,7 @@ async def _file(request: Request) -> Response:
 
 @cache
 def _files() -> dict[str, bytes]:
-    """All files by their path below the folder. A name that is not among them is not looked up anywhere."""
+    """Return all files by their path below the folder. A name that is not among them is not looked up anywhere."""
     contents: dict[str, bytes] = {}
 
     def walk(folder: object, prefix: str) -> None:

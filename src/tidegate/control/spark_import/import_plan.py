@@ -152,7 +152,7 @@ def _node_for(
                 f"{operator.name} does in Spark. It has: {_uids(nodes)}."
             )
         return named
-    # Without a word from the user, only a single pair is certain.
+    # Unless the user says so, only a single pair is certain.
     rivals = [other for other in all if _TAKES_OVER.get(other.name) is takes_over and other.id not in said]
     fitting = [node for node in nodes if takes_over(node.function) and str(node.uid) not in taken]
     if not fitting:

@@ -74,7 +74,7 @@ class SparkMove:
         )
 
     def warnings(self) -> list[str]:
-        """What the user should know before the job starts."""
+        """Return what the user should know before the job starts."""
         texts = [*self.plan.notes, *self.plan.questions]
         if self.query.unfinished:
             texts.append(

@@ -239,7 +239,7 @@ def _not_overflown(total: Any) -> Any:
     if total is None:
         raise ImportRefused(
             "A sum of decimals has overflown in Spark, so what it is made of is lost. Leave this state behind with -n, or "
-            "mend the query first."
+            "fix the query first."
         )
     return total
 

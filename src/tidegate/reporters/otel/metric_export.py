@@ -35,7 +35,7 @@ _UNITS = {"ms since 1970": "ms", "ms per s": "ms/s", "bytes": "By", "": "1"}
 
 
 class MetricExport:
-    """Reads and sends the samples in a thread of its own."""
+    """Reads and sends the samples in a separate thread."""
 
     def __init__(self, config: ExporterConfig, resource: Resource, job: str, interval_ms: int) -> None:
         self._exporter = OTLPMetricExporter(**connection(config))
