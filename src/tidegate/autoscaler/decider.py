@@ -73,27 +73,27 @@ class ScalingDecider:
             return self._wait(DecisionKind.COLLECTING, sample, full_ms)
         while len(self._window) > 1 and self._window[1].from_ms <= sample.to_ms - config.window_ms:
             self._before = self._window.pop(0)  # What remains covers the whole window.
-        found = evaluate(
+        evaluation = evaluate(
             self._window, config, restart_ms=self.restart_ms, before=self._before, row_limit=self._row_limit
         )
-        if found is None:
+        if evaluation is None:
             return self._wait(DecisionKind.UNMEASURED, sample, None)
-        return self._decide(sample.to_ms, found)
+        return self._decide(sample.to_ms, evaluation)
 
     def scaled(self, decision: ScalingDecision, at_ms: int) -> None:
         """The decision is being carried out."""
-        found = decision.evaluation
-        assert found is not None
+        evaluation = decision.evaluation
+        assert evaluation is not None
         self._pending = PastScaling(
             at_ms=at_ms,
             old=decision.parallelism,
             new=decision.recommended,
-            rate_before=found.true_processing_rate,
-            rate_expected=found.rate_at(decision.recommended),
+            rate_before=evaluation.true_processing_rate,
+            rate_expected=evaluation.rate_at(decision.recommended),
         )
         oldest_ms = at_ms - self._config.history_age_ms
-        kept = [each for each in self._history if each.at_ms >= oldest_ms]
-        self._history = [*kept, self._pending][-self._config.history_count :]
+        recent = [each for each in self._history if each.at_ms >= oldest_ms]
+        self._history = [*recent, self._pending][-self._config.history_count :]
         self._wanted.clear()
 
     def not_scaled(self) -> None:
@@ -132,19 +132,21 @@ class ScalingDecider:
         p = sample.parallelism
         return ScalingDecision(kind=kind, at_ms=sample.to_ms, parallelism=p, recommended=p, until_ms=until_ms)
 
-    def _decide(self, now_ms: int, found: Evaluation) -> ScalingDecision:
-        current, config = found.parallelism, self._config
-        wanted = found.parallelism_for(found.target_capacity)
+    def _decide(self, now_ms: int, evaluation: Evaluation) -> ScalingDecision:
+        current, config = evaluation.parallelism, self._config
+        needed = evaluation.parallelism_for(evaluation.target_capacity)
         # Towards what cannot be reached, only as far as more tasks help.
-        exact = wanted if wanted <= current else min(wanted, max(current, found.reachable_parallelism))
-        if wanted > current == exact:
+        exact = needed if needed <= current else min(needed, max(current, evaluation.reachable_parallelism))
+        if needed > current == exact:
             self._wanted.clear()
             kind = (
                 DecisionKind.NOT_SCALABLE
-                if found.true_processing_rate < found.scale_up_threshold
+                if evaluation.true_processing_rate < evaluation.scale_up_threshold
                 else DecisionKind.BALANCED
             )
-            return ScalingDecision(kind=kind, at_ms=now_ms, parallelism=current, recommended=current, evaluation=found)
+            return ScalingDecision(
+                kind=kind, at_ms=now_ms, parallelism=current, recommended=current, evaluation=evaluation
+            )
         computed = ceil(exact - _ROUNDING)
         # One step is bounded by factors of the current parallelism, as in Flink: the next measurement corrects the rest.
         factor = min(max(exact / current, 1 - config.scale_down_factor), 1 + config.scale_up_factor)
@@ -152,48 +154,48 @@ class ScalingDecider:
         aligned = limited if limited == current else self._aligned(limited, current)
 
         def decided(kind: DecisionKind, **more: object) -> ScalingDecision:
-            known = {"computed": computed, "aligned": aligned, "recommended": current, **more}
-            return ScalingDecision(kind=kind, at_ms=now_ms, parallelism=current, evaluation=found, **known)  # type: ignore[arg-type]
+            fields = {"computed": computed, "aligned": aligned, "recommended": current, **more}
+            return ScalingDecision(kind=kind, at_ms=now_ms, parallelism=current, evaluation=evaluation, **fields)  # type: ignore[arg-type]
 
         if aligned >= current:
             self._wanted.clear()
         if aligned == current:
             return decided(DecisionKind.BALANCED)
         if aligned < current:
-            until_ms, chosen = self._wanted_down(now_ms, aligned, found.is_outside)
+            until_ms, target = self._wanted_down(now_ms, aligned, evaluation.is_outside)
             if until_ms > now_ms:
-                kind = DecisionKind.DELAYED if found.is_outside else DecisionKind.BALANCED
+                kind = DecisionKind.DELAYED if evaluation.is_outside else DecisionKind.BALANCED
                 return decided(kind, until_ms=until_ms)
             # The largest parallelism wanted in the interval decides. If the load was within its boundaries then, nothing
             # changes.
-            if not chosen.is_outside:
+            if not target.is_outside:
                 return decided(DecisionKind.BALANCED)
-            return decided(DecisionKind.SCALE_DOWN, recommended=chosen.parallelism)
-        gain = self._missing_gain(found)
+            return decided(DecisionKind.SCALE_DOWN, recommended=target.parallelism)
+        gain = self._missing_gain(evaluation)
         if gain is not None and config.blocks_ineffective:
             return decided(DecisionKind.INEFFECTIVE, gain=gain)
-        if not found.is_outside:
+        if not evaluation.is_outside:
             return decided(DecisionKind.BALANCED)
         return decided(DecisionKind.SCALE_UP, recommended=aligned, gain=gain)
 
-    def _limited(self, wanted: int, current: int) -> int:
+    def _limited(self, parallelism: int, current: int) -> int:
         """Within the limits, which do not move a job that is already beyond them."""
         least = min(current, self._config.min_parallelism)
         most = min(max(current, self._config.max_parallelism), self._key_groups)
-        return min(max(wanted, least), most)
+        return min(max(parallelism, least), most)
 
-    def _aligned(self, wanted: int, current: int) -> int:
+    def _aligned(self, parallelism: int, current: int) -> int:
         """Return the first parallelism from the wanted one upwards that suits the key groups, not beyond the current one if the
         job is scaled down. The wanted one if there is none."""
         mode, groups = self._config.alignment, self._key_groups
         if mode is ParallelismAlignment.OFF:
-            return wanted
-        most = current if wanted < current else min(groups, max(current, self._config.max_parallelism))
-        for each in range(wanted, most + 1):
-            is_lighter = mode is ParallelismAlignment.BALANCED and groups // each < groups // wanted
+            return parallelism
+        most = current if parallelism < current else min(groups, max(current, self._config.max_parallelism))
+        for each in range(parallelism, most + 1):
+            is_lighter = mode is ParallelismAlignment.BALANCED and groups // each < groups // parallelism
             if groups % each == 0 or is_lighter:
                 return each
-        return wanted
+        return parallelism
 
     def _wanted_down(self, now_ms: int, parallelism: int, is_outside: bool) -> tuple[int, _WantedScaleDown]:
         """When the job may be scaled down, and how: to the greatest parallelism that was wanted within the interval."""
@@ -206,10 +208,10 @@ class ScalingDecider:
         greatest = max(recent, key=lambda each: (each.parallelism, each.at_ms))
         return first.at_ms + interval_ms, greatest
 
-    def _missing_gain(self, found: Evaluation) -> tuple[float, float] | None:
+    def _missing_gain(self, evaluation: Evaluation) -> tuple[float, float] | None:
         """Return what the last scaling was expected to add and what it added, if that was not enough."""
         last = self._history[-1] if self._history else None
-        if last is None or last.new <= last.old or last.new != found.parallelism:
+        if last is None or last.new <= last.old or last.new != evaluation.parallelism:
             return None
-        expected, actual = last.rate_expected - last.rate_before, found.true_processing_rate - last.rate_before
+        expected, actual = last.rate_expected - last.rate_before, evaluation.true_processing_rate - last.rate_before
         return (expected, actual) if expected > 0 and actual / expected < self._config.effectiveness else None

@@ -97,7 +97,7 @@ class SampleCollector:
         enough. Epochs of an attempt that has ended are dropped if they did not."""
         before = self._open
         follows = before is not None and before.running_since_ms == epoch.running_since_ms
-        found = before.plus(epoch) if before is not None and follows else epoch
-        is_complete = found.duration_ms >= self._least_ms
-        self._open = None if is_complete else found
-        return found if is_complete else None
+        sample = before.plus(epoch) if before is not None and follows else epoch
+        is_complete = sample.duration_ms >= self._least_ms
+        self._open = None if is_complete else sample
+        return sample if is_complete else None

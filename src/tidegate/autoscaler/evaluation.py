@@ -213,15 +213,15 @@ def _arrived_meanwhile(last: EpochSample, rate: float) -> float:
 def _observed_rate(samples: Sequence[EpochSample], config: AutoscalerConfig) -> float | None:
     """Return the average rate while there was enough backlog to read as fast as possible. None: there were too few such
     samples."""
-    found = []
+    rates = []
     for each in samples:
         if not each.rows_in or not each.pending_rows or not each.working_ms:
             continue
         # Over the time in which it worked: that it waited for its trigger or for a sink says nothing about what it can do.
         rate = each.rows_in * 1000 / each.working_ms
         if each.pending_rows >= rate * config.observed_lag_ms / 1000:
-            found.append(rate)
-    return sum(found) / len(found) if len(found) >= config.observed_count else None
+            rates.append(rate)
+    return sum(rates) / len(rates) if len(rates) >= config.observed_count else None
 
 
 def _load(level: LevelSample, busy_s: float, seconds: float, growth: float) -> LevelLoad:

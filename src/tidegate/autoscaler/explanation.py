@@ -14,14 +14,14 @@ from tidegate.config.declared import autoscaler as options
 
 def explain(decision: ScalingDecision, config: AutoscalerConfig, key_groups: int, restart_ms: int) -> tuple[str, ...]:
     """Return what the autoscaler would do, then why. `restart_ms` is how long it expects a restart to take."""
-    found = decision.evaluation
-    if found is None:
+    evaluation = decision.evaluation
+    if evaluation is None:
         return (_waiting(decision, config),)
     return (
-        _conclusion(decision, found, config),
-        *_measured(found),
-        *_needed(found, config, restart_ms),
-        *_fitted(decision, found, config, key_groups),
+        _conclusion(decision, evaluation, config),
+        *_measured(evaluation),
+        *_needed(evaluation, config, restart_ms),
+        *_fitted(decision, evaluation, config, key_groups),
         *_acting(decision, config),
     )
 
@@ -43,13 +43,13 @@ def _waiting(decision: ScalingDecision, config: AutoscalerConfig) -> str:
             return "No decision: no task measured how busy it is (metrics.tasks.enabled)."
 
 
-def _conclusion(decision: ScalingDecision, found: Evaluation, config: AutoscalerConfig) -> str:
-    p, wanted = decision.parallelism, decision.recommended
+def _conclusion(decision: ScalingDecision, evaluation: Evaluation, config: AutoscalerConfig) -> str:
+    p, recommended = decision.parallelism, decision.recommended
     match decision.kind:
         case DecisionKind.SCALE_UP:
-            return f"It would scale the job up from {p} to {wanted}."
+            return f"It would scale the job up from {p} to {recommended}."
         case DecisionKind.SCALE_DOWN:
-            return f"It would scale the job down from {p} to {wanted}."
+            return f"It would scale the job down from {p} to {recommended}."
         case DecisionKind.DELAYED:
             left_ms = max(0, (decision.until_ms or 0) - decision.at_ms)
             return (
@@ -61,7 +61,9 @@ def _conclusion(decision: ScalingDecision, found: Evaluation, config: Autoscaler
                 f"It leaves the job at {p}, though that is too small: the last step up did not help. {_gain(decision)}"
             )
         case DecisionKind.NOT_SCALABLE:
-            fixed = "" if not found.fixed_s else f", which alone allow no more than {_rate(1 / found.fixed_s)}"
+            fixed = (
+                "" if not evaluation.fixed_s else f", which alone allow no more than {_rate(1 / evaluation.fixed_s)}"
+            )
             return (
                 f"It leaves the job at {p}, though that is too small. More tasks would hardly help: the time goes into reading "
                 f"the sources and into what each epoch takes besides its rows{fixed}. Give the sources more partitions, or let "
@@ -77,51 +79,65 @@ def _conclusion(decision: ScalingDecision, found: Evaluation, config: Autoscaler
             )
 
 
-def _measured(found: Evaluation) -> Iterator[str]:
-    backlog = f"{found.lag:,.0f} rows wait" if found.has_lag else "its sources do not report how many rows wait"
-    yield (
-        f"In the last {_time(found.duration_ms)} the job read {_rate(found.read_rate)}; {_rate(found.target_data_rate)} "
-        f"arrived, and {backlog}."
+def _measured(evaluation: Evaluation) -> Iterator[str]:
+    backlog = (
+        f"{evaluation.lag:,.0f} rows wait" if evaluation.has_lag else "its sources do not report how many rows wait"
     )
-    if isinf(found.true_processing_rate):
+    yield (
+        f"In the last {_time(evaluation.duration_ms)} the job read {_rate(evaluation.read_rate)}; "
+        f"{_rate(evaluation.target_data_rate)} arrived, and {backlog}."
+    )
+    if isinf(evaluation.true_processing_rate):
         yield "No rows arrived, so nothing limits what it can process."
         return
-    shares = ", ".join(f"{_named(each.level)} {each.load:.0%}" for each in found.levels)
-    levels = f", one after the other ({shares})" if len(found.levels) > 1 else ""
-    how = "as measured while it caught up" if found.is_observed else "if its epochs followed each other without a pause"
+    shares = ", ".join(f"{_named(each.level)} {each.load:.0%}" for each in evaluation.levels)
+    levels = f", one after the other ({shares})" if len(evaluation.levels) > 1 else ""
+    how = (
+        "as measured while it caught up"
+        if evaluation.is_observed
+        else "if its epochs followed each other without a pause"
+    )
     yield (
-        f"Its tasks were busy {found.load:.0%} of the time{levels}. With parallelism {found.parallelism} it can process "
-        f"{_rate(found.true_processing_rate)}, {how}."
+        f"Its tasks were busy {evaluation.load:.0%} of the time{levels}. With parallelism {evaluation.parallelism} it can "
+        f"process {_rate(evaluation.true_processing_rate)}, {how}."
     )
 
 
-def _needed(found: Evaluation, config: AutoscalerConfig, restart_ms: int) -> Iterator[str]:
+def _needed(evaluation: Evaluation, config: AutoscalerConfig, restart_ms: int) -> Iterator[str]:
     parts = [
-        f"{_number(found.target_data_rate / config.target)} so that what arrives keeps it busy {config.target:.0%} of the time"
+        f"{_number(evaluation.target_data_rate / config.target)} so that what arrives keeps it busy {config.target:.0%} of the "
+        "time"
     ]
-    if found.catch_up_data_rate:
-        parts.append(f"{_number(found.catch_up_data_rate)} to process the backlog within {_time(config.catch_up_ms)}")
-    if found.restart_rate:
-        parts.append(f"{_number(found.restart_rate)} for what arrives during a restart of {_time(restart_ms)}")
-    yield f"It should be able to process {_rate(found.target_capacity)}: {', '.join(parts)}."
-    if found.is_processing_backlog:
+    if evaluation.catch_up_data_rate:
+        parts.append(
+            f"{_number(evaluation.catch_up_data_rate)} to process the backlog within {_time(config.catch_up_ms)}"
+        )
+    if evaluation.restart_rate:
+        parts.append(f"{_number(evaluation.restart_rate)} for what arrives during a restart of {_time(restart_ms)}")
+    yield f"It should be able to process {_rate(evaluation.target_capacity)}: {', '.join(parts)}."
+    if evaluation.is_processing_backlog:
         yield "It is catching up, so it may be busy all the time and is not scaled down."
     else:
-        low, high = _number(found.scale_up_threshold), _number(found.scale_down_threshold)
+        low, high = _number(evaluation.scale_up_threshold), _number(evaluation.scale_down_threshold)
         yield (
             f"It is too small below {low} rows/s (utilization above {config.max_utilization:.0%}) and too large above {high} "
             f"rows/s (below {config.min_utilization:.0%})."
         )
 
 
-def _fitted(decision: ScalingDecision, found: Evaluation, config: AutoscalerConfig, key_groups: int) -> Iterator[str]:
+def _fitted(
+    decision: ScalingDecision, evaluation: Evaluation, config: AutoscalerConfig, key_groups: int
+) -> Iterator[str]:
     if decision.computed is None or decision.aligned is None:
         return
     yield f"That takes a parallelism of {decision.computed}."
-    least, most = (1 - config.scale_down_factor) * found.parallelism, (1 + config.scale_up_factor) * found.parallelism
+    least, most = (
+        (1 - config.scale_down_factor) * evaluation.parallelism,
+        (1 + config.scale_up_factor) * evaluation.parallelism,
+    )
     step = ceil(min(max(decision.computed, least), most))
     if step != decision.computed:
-        yield f"One step leads no further than from {found.parallelism} to {step}."
+        yield f"One step leads no further than from {evaluation.parallelism} to {step}."
     if decision.aligned != step:
         limits = f"{config.min_parallelism} to {min(config.max_parallelism, key_groups)}"
         yield f"Within its limits ({limits}) and fitted to {key_groups} key groups that is {decision.aligned}."

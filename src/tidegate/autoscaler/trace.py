@@ -30,10 +30,10 @@ class ScalingTrace:
     @staticmethod
     def from_bytes(data: bytes) -> ScalingTrace:
         """Raises ValueError for anything that `to_bytes` of this version, or of an older one, did not write."""
-        found = msgspec.json.decode(data, type=ScalingTrace)
-        if found.format > FORMAT:
-            raise ValueError(f"format {found.format} is newer than {FORMAT}")
-        return found
+        trace = msgspec.json.decode(data, type=ScalingTrace)
+        if trace.format > FORMAT:
+            raise ValueError(f"format {trace.format} is newer than {FORMAT}")
+        return trace
 
     def with_config(self, config: AutoscalerConfig) -> ScalingTrace:
         """Return the same run with other options of the autoscaler."""
@@ -42,8 +42,8 @@ class ScalingTrace:
     def replay(self) -> list[tuple[ScalingDecision, tuple[str, ...]]]:
         """Return all decisions with their reasons, in their order."""
         decider = ScalingDecider(self.config, self.max_parallelism)
-        found = []
+        decisions = []
         for sample in self.samples:
             decision = decider.observe(sample)
-            found.append((decision, explain(decision, self.config, self.max_parallelism, decider.restart_ms)))
-        return found
+            decisions.append((decision, explain(decision, self.config, self.max_parallelism, decider.restart_ms)))
+        return decisions

@@ -41,11 +41,11 @@ def check_of_file(path: Path) -> str:
     return running.text()
 
 
-def require_same(path: Path, found: str, expected: str) -> None:
+def require_same(path: Path, actual: str, expected: str) -> None:
     """Raise `CorruptState` unless the content of a file is that with which it was written."""
-    if found != expected:
+    if actual != expected:
         raise CorruptState(
-            f"{path} is damaged: its checksum is {found}, and was {expected} when it was written. This copy is "
+            f"{path} is damaged: its checksum is {actual}, and was {expected} when it was written. This copy is "
             "discarded; storage has the state of the latest checkpoint."
         )
 

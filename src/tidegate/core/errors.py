@@ -38,8 +38,8 @@ def help_of_kind(kind: str) -> tuple[str, ...]:
 
 def shown_code(error: TidegateError) -> str:
     """Return the code that a person sees: that of the error which the message quotes, such as a server's, or its own."""
-    _, found, quoted = str(error).rpartition(_HELP)
-    return quoted.strip() if found else error.code
+    _, separator, quoted = str(error).rpartition(_HELP)
+    return quoted.strip() if separator else error.code
 
 
 def with_help(error: TidegateError) -> str:

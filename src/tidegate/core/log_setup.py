@@ -77,21 +77,21 @@ def in_this_context(work: Callable[P, T]) -> Callable[P, T]:
 
 def _locate(record: logging.LogRecord) -> bool:
     """Add `job`, `term` and `epoch`. What the line says itself takes precedence."""
-    said = vars(record)
+    fields = vars(record)
     context = _current()
     if context is not None:
-        said.setdefault("job", context.job)
+        fields.setdefault("job", context.job)
         at = context.epoch()
         if at is not None:
-            said.setdefault("epoch", str(at))
-            said.setdefault("term", ordinal(at.term))
+            fields.setdefault("epoch", str(at))
+            fields.setdefault("term", ordinal(at.term))
 
     # Formats of programs refer to the attributes, so they exist on lines that belong to no job, too.
-    job = said.setdefault("job", None)
-    epoch = said.setdefault("epoch", None)
-    said.setdefault("term", None)
+    job = fields.setdefault("job", None)
+    epoch = fields.setdefault("epoch", None)
+    fields.setdefault("term", None)
     # Always set: the text format of a program may contain %(where)s.
-    said["where"] = f"[{' '.join(str(each) for each in (job, epoch) if each)}] " if job else ""
+    fields["where"] = f"[{' '.join(str(each) for each in (job, epoch) if each)}] " if job else ""
     return True
 
 
@@ -110,7 +110,7 @@ class JsonFormatter(logging.Formatter):
     _ADDED = ("job", "term", "epoch", "checkpoint", "event")
 
     def format(self, record: logging.LogRecord) -> str:
-        said = vars(record)
+        fields = vars(record)
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
@@ -118,8 +118,8 @@ class JsonFormatter(logging.Formatter):
             "thread": record.threadName,
             "message": record.getMessage(),
         }
-        line |= {name: said[name] for name in self._ADDED if said.get(name) is not None}
-        line |= {name: value for name, value in said.get("attributes", {}).items() if name not in line}
+        line |= {name: fields[name] for name in self._ADDED if fields.get(name) is not None}
+        line |= {name: value for name, value in fields.get("attributes", {}).items() if name not in line}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps({name: _shown(value) for name, value in line.items()}, ensure_ascii=False)

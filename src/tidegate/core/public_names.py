@@ -32,18 +32,18 @@ class PublicNames:
         # `from tidegate import errors as errors` in a stub is a submodule, and no attribute until it is imported.
         if place == _PACKAGE:
             return import_module(f"{place}.{name}")
-        found: object = getattr(import_module(place), name)
-        return found
+        value: object = getattr(import_module(place), name)
+        return value
 
 
 def _read(stub: str) -> bytes:
     try:
-        found = get_data(_PACKAGE, stub)
+        text = get_data(_PACKAGE, stub)
     except OSError:
-        found = None
-    if found is None:
+        text = None
+    if text is None:
         raise ImportError(
             f"{_PACKAGE}/{stub}, a list of its public names, is missing. If you ship {_PACKAGE} as a zip or in another archive, "
             "take the whole package, not only its .py files."
         )
-    return found
+    return text

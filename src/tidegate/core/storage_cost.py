@@ -39,14 +39,14 @@ class StorageCalls:
 
     @staticmethod
     def sum(parts: Iterable[StorageCalls]) -> StorageCalls:
-        found = list(parts)
+        calls = list(parts)
         return StorageCalls(
-            writes=sum(each.writes for each in found),
-            lists=sum(each.lists for each in found),
-            reads=sum(each.reads for each in found),
-            deletes=sum(each.deletes for each in found),
-            written_bytes=sum(each.written_bytes for each in found),
-            read_bytes=sum(each.read_bytes for each in found),
+            writes=sum(each.writes for each in calls),
+            lists=sum(each.lists for each in calls),
+            reads=sum(each.reads for each in calls),
+            deletes=sum(each.deletes for each in calls),
+            written_bytes=sum(each.written_bytes for each in calls),
+            read_bytes=sum(each.read_bytes for each in calls),
         )
 
     def __add__(self, other: StorageCalls) -> StorageCalls:

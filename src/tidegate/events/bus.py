@@ -89,8 +89,8 @@ class _Delivery:
         self._thread.join(within_s)
         if self._thread.is_alive():
             # Without the None that `finish` has put there.
-            left = max(0, self._waiting.qsize() - 1)
-            log.warning("listener %s has not finished in time: %d events were not handled", self._name, left)
+            unhandled = max(0, self._waiting.qsize() - 1)
+            log.warning("listener %s has not finished in time: %d events were not handled", self._name, unhandled)
         if self._dropped:
             log.warning("listener %s did not keep up: %d events were dropped", self._name, self._dropped)
 

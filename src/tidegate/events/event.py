@@ -127,9 +127,9 @@ class EpochEvent(JobEvent):
     """What `ctx.span` measured."""
 
     def attributes(self) -> Mapping[str, Attribute]:
-        known: dict[str, Attribute] = {} if self.watermark_ms is None else {"watermark": self.watermark_ms}
+        optional: dict[str, Attribute] = {} if self.watermark_ms is None else {"watermark": self.watermark_ms}
         return {
-            **known,
+            **optional,
             "epoch": self.epoch,
             "rowsIn": self.rows_in,
             "durationMs": self.duration_ms,
@@ -186,7 +186,7 @@ class CheckpointEvent(JobEvent):
         return logging.INFO if quiet else logging.WARNING
 
     def attributes(self) -> Mapping[str, Attribute]:
-        found: dict[str, Attribute] = {
+        values: dict[str, Attribute] = {
             "checkpointId": self.checkpoint_id,
             "checkpointedSize": self.checkpointed_size_bytes,
             "fullSize": self.full_size_bytes,
@@ -198,10 +198,10 @@ class CheckpointEvent(JobEvent):
             "durationMs": self.duration_ms,
         }
         if self.path is not None:
-            found["path"] = self.path
+            values["path"] = self.path
         if self.failure_reason is not None:
-            found |= {"failureReason": self.failure_reason, "failureMessage": self.failure_message or ""}
-        return found
+            values |= {"failureReason": self.failure_reason, "failureMessage": self.failure_message or ""}
+        return values
 
     def __str__(self) -> str:
         # Flink's types: `Savepoint` and `Terminate Savepoint`.
@@ -243,8 +243,8 @@ class JobStatusChangeEvent(JobEvent):
         return self.new_status in TERMINAL
 
     def attributes(self) -> Mapping[str, Attribute]:
-        known = {} if self.old_status is None else {"oldJobStatus": self.old_status}
-        return {"newJobStatus": self.new_status} | known
+        optional = {} if self.old_status is None else {"oldJobStatus": self.old_status}
+        return {"newJobStatus": self.new_status} | optional
 
     def __str__(self) -> str:
         return f"job {self.job} is {self.new_status}"
@@ -272,9 +272,9 @@ class JobFailureEvent(JobEvent):
         return logging.WARNING if self.can_restart else logging.ERROR
 
     def attributes(self) -> Mapping[str, Attribute]:
-        known: dict[str, Attribute] = {} if self.checkpoint_id is None else {"checkpointId": self.checkpoint_id}
+        optional: dict[str, Attribute] = {} if self.checkpoint_id is None else {"checkpointId": self.checkpoint_id}
         return {
-            **known,
+            **optional,
             "canRestart": self.can_restart,
             # Flink's attribute. Every failure here restarts the whole job; there are no regions.
             "isGlobalFailure": True,
@@ -324,8 +324,8 @@ class JobInitializationEvent(JobEvent):
     """The part of each task."""
 
     def attributes(self) -> Mapping[str, Attribute]:
-        known = {} if self.checkpoint_id is None else {"checkpointId": self.checkpoint_id}
-        return {"fullSize": self.full_size_bytes, "durationMs": self.duration_ms} | known
+        optional = {} if self.checkpoint_id is None else {"checkpointId": self.checkpoint_id}
+        return {"fullSize": self.full_size_bytes, "durationMs": self.duration_ms} | optional
 
     def __str__(self) -> str:
         if self.checkpoint_id is None:

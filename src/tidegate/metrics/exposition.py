@@ -49,10 +49,10 @@ class _Samples(Collector):
 
 def exposition(job: str, samples: Iterable[Sample], flink_id: str | None = None) -> bytes:
     """Return the samples of one job as Prometheus reads them; with `flink_id`, its id, also under Flink's names."""
-    given = tuple(samples)
+    current = tuple(samples)
     # Described automatically, each collector would be read once when it is registered, and again for the answer.
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Samples(job, given))
+    registry.register(_Samples(job, current))
     if flink_id is not None:
-        registry.register(_FlinkSamples(flink_samples(job, flink_id, given)))
+        registry.register(_FlinkSamples(flink_samples(job, flink_id, current)))
     return generate_latest(registry)

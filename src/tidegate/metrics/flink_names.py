@@ -64,10 +64,10 @@ class FlinkSample:
 
 def flink_samples(job: str, job_id: str, samples: Iterable[Sample]) -> Iterator[FlinkSample]:
     """`job_id` is the job's lineage, which has the form of Flink's job ids."""
-    given = tuple(samples)
+    current = tuple(samples)
     common = (("job_id", job_id), ("job_name", job))
-    operators = sorted({sample.labels["operator"] for sample in given if sample.metric.scope is Scope.OPERATOR})
-    for sample in given:
+    operators = sorted({sample.labels["operator"] for sample in current if sample.metric.scope is Scope.OPERATOR})
+    for sample in current:
         metric = sample.metric
         if metric in _OWN or metric.scope in (Scope.EPOCH, Scope.AUTOSCALER):
             continue

@@ -122,13 +122,13 @@ def _panel(panel: Panel, number: int, place: dict[str, int]) -> dict[str, Any]:
 
 
 def _field(panel: Panel) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    config: dict[str, Any] = {
         "unit": str(panel.unit),
         "min": 0,
         "thresholds": {"mode": "absolute", "steps": _steps(panel)},
     }
     if panel.look is Look.CHART:
-        found["custom"] = {
+        config["custom"] = {
             "drawStyle": "line",
             "lineWidth": 1,
             "fillOpacity": 10,
@@ -136,7 +136,7 @@ def _field(panel: Panel) -> dict[str, Any]:
             "spanNulls": False,
             "stacking": {"mode": "normal" if panel.stacked else "none", "group": "A"},
         }
-    return found
+    return config
 
 
 def _steps(panel: Panel) -> list[dict[str, Any]]:

@@ -114,25 +114,25 @@ _MEASURED: tuple[tuple[str, str], ...] = (
 
 
 def _of_tasks(tasks: Sequence[TaskCheckpoint]) -> dict[str, Value]:
-    found: dict[str, Value] = {}
+    attributes: dict[str, Value] = {}
     for name, field_name in _MEASURED:
-        found |= _max_and_sum(name, (getattr(task, field_name) for task in tasks))
-    return found
+        attributes |= _max_and_sum(name, (getattr(task, field_name) for task in tasks))
+    return attributes
 
 
 def _arrays(levels: Mapping[int, Sequence[TaskCheckpoint]]) -> dict[str, Value]:
     """Return the maximum and the sum of each level, in the order of levels."""
-    found: dict[str, Value] = {}
+    attributes: dict[str, Value] = {}
     for name, field_name in _MEASURED:
         values = [[int(getattr(task, field_name)) for task in tasks] for tasks in levels.values()]
-        found[f"perTaskMax{name}"] = [max(each) for each in values]
-        found[f"perTaskSum{name}"] = [sum(each) for each in values]
-    return found
+        attributes[f"perTaskMax{name}"] = [max(each) for each in values]
+        attributes[f"perTaskSum{name}"] = [sum(each) for each in values]
+    return attributes
 
 
 def _max_and_sum(name: str, values: Iterable[int]) -> dict[str, Value]:
-    found = list(values)
-    return {f"Max{name}": max(found), f"Sum{name}": sum(found)} if found else {}
+    figures = list(values)
+    return {f"Max{name}": max(figures), f"Sum{name}": sum(figures)} if figures else {}
 
 
 def _by_level(tasks: Iterable[TaskCheckpoint]) -> dict[int, list[TaskCheckpoint]]:
@@ -144,7 +144,7 @@ def _by_level(tasks: Iterable[TaskCheckpoint]) -> dict[int, list[TaskCheckpoint]
 
 def initialization_span(event: JobInitializationEvent) -> SpanTree:
     """From the start of an attempt until all tasks are ready."""
-    known: dict[str, Value] = {} if event.checkpoint_id is None else {"checkpointId": event.checkpoint_id}
+    optional: dict[str, Value] = {} if event.checkpoint_id is None else {"checkpointId": event.checkpoint_id}
     return SpanTree(
         name="JobInitialization",
         start_ms=event.started_ms,
@@ -152,19 +152,19 @@ def initialization_span(event: JobInitializationEvent) -> SpanTree:
         attributes={
             "initializationStatus": "COMPLETED",
             "fullSize": event.full_size_bytes,
-            **known,
+            **optional,
             **_restored(event.tasks),
         },
     )
 
 
 def _restored(tasks: Sequence[RestoredTask]) -> dict[str, Value]:
-    found = _max_and_sum("InitializeStateDurationMs", (task.restore_ms for task in tasks))
-    found |= _max_and_sum("RestoreStateDurationMs", (task.restore_ms - task.download_ms for task in tasks))
-    found |= _max_and_sum("DownloadStateDurationMs", (task.download_ms for task in tasks))
-    found |= _max_and_sum("RestoredStateSizeBytes.REMOTE", (task.remote_bytes for task in tasks))
-    found |= _max_and_sum("RestoredStateSizeBytes.LOCAL_DISK", (task.local_bytes for task in tasks))
-    return found | _max_and_sum("RestoredStateSizeBytes.LOCAL_MEMORY", (task.memory_bytes for task in tasks))
+    attributes = _max_and_sum("InitializeStateDurationMs", (task.restore_ms for task in tasks))
+    attributes |= _max_and_sum("RestoreStateDurationMs", (task.restore_ms - task.download_ms for task in tasks))
+    attributes |= _max_and_sum("DownloadStateDurationMs", (task.download_ms for task in tasks))
+    attributes |= _max_and_sum("RestoredStateSizeBytes.REMOTE", (task.remote_bytes for task in tasks))
+    attributes |= _max_and_sum("RestoredStateSizeBytes.LOCAL_DISK", (task.local_bytes for task in tasks))
+    return attributes | _max_and_sum("RestoredStateSizeBytes.LOCAL_MEMORY", (task.memory_bytes for task in tasks))
 
 
 def epoch_span(event: EpochEvent) -> SpanTree:
@@ -173,7 +173,7 @@ def epoch_span(event: EpochEvent) -> SpanTree:
     A child never extends beyond its parent: clocks of executors may differ from that of the driver.
     """
     start_ms, end_ms = event.started_ms, event.started_ms + event.duration_ms
-    known: dict[str, Value] = {} if event.watermark_ms is None else {"watermark": event.watermark_ms}
+    optional: dict[str, Value] = {} if event.watermark_ms is None else {"watermark": event.watermark_ms}
     # Only durations are known, so phases are placed from the end: the tasks ran last, right after planning. What is left at the
     # beginning are tries that were discarded.
     run_ms = max(start_ms, end_ms - event.run_ms)
@@ -205,7 +205,7 @@ def epoch_span(event: EpochEvent) -> SpanTree:
             "rowsIn": event.rows_in,
             "tries": event.tries,
             "lateRowsDropped": event.late_rows_dropped,
-            **known,
+            **optional,
         },
         children=(plan, *levels),
     )

@@ -19,18 +19,18 @@ def create_reporters(
     config: ReportingConfig, job: str, inputs: Sequence[Dataset] = (), outputs: Sequence[Dataset] = ()
 ) -> list[Reporter]:
     """Return the reporters that the options ask for. Raises if the library of one is not installed."""
-    found: list[Reporter] = []
+    reporters: list[Reporter] = []
     if config.metrics or config.traces or config.events:
         _check_installed("opentelemetry.exporter.otlp.proto.http", "otel")
         from tidegate.reporters.otel.reporter import OtelReporter  # noqa: PLC0415 an extra
 
-        found.append(OtelReporter(config, job))
+        reporters.append(OtelReporter(config, job))
     if config.lineage:
         _check_installed("openlineage.client", "openlineage")
         from tidegate.reporters.lineage.reporter import LineageReporter  # noqa: PLC0415 an extra
 
-        found.append(LineageReporter(config.lineage, job, inputs, outputs))
-    return found
+        reporters.append(LineageReporter(config.lineage, job, inputs, outputs))
+    return reporters
 
 
 def _check_installed(module: str, extra: str) -> None:

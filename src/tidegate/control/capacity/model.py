@@ -291,15 +291,15 @@ def _size(work: Workload, c: Constants) -> _Size:
     by_state = math.ceil(work.state_bytes / (c.state_per_slot * GB))
     # What tasks cost whatever they process: a share of each core that is gone before the first row.
     overhead = work.levels * c.task_cpu / work.epoch_s
-    left, impossible = c.utilization - overhead, tuple[str, ...]()
+    usable, impossible = c.utilization - overhead, tuple[str, ...]()
     slots = work.parallelism or max(1, by_state)
     for _ in range(8):  # The cost of a key depends on how many keys a task has; this converges quickly.
         busy = work.rows_per_s * per_row_s + keys_per_s * c.key_cpu / 1e6 * _growth(work.keys / slots, c)
-        cores = busy / left if left > 0 else math.inf
+        cores = busy / usable if usable > 0 else math.inf
         if work.parallelism is not None or not math.isfinite(cores):
             break
         slots = max(1, by_state, math.ceil(cores))
-    if left <= 0:
+    if usable <= 0:
         cores = float(slots)
         impossible = (
             f"Epochs of {work.epoch_s:g} s are too short: {work.levels} tasks of {c.task_cpu:g} s in each slot take more than "

@@ -21,9 +21,9 @@ def _number(text: str) -> float:
 class Quantity(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases of click
     """A number with or without a unit."""
 
-    def __init__(self, name: str, read: Callable[[str], float]) -> None:
+    def __init__(self, name: str, parse: Callable[[str], float]) -> None:
         self.name = name
-        self._read = read
+        self._read = parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         # A default is a number already.

@@ -139,7 +139,7 @@ def command(out: Output, **flags: Any) -> int:
 
     def check() -> None:
         # `load_job` calls this once the file is imported: only then is its `checkpoint` known.
-        chosen = RunOptions(
+        run_options = RunOptions(
             parallelism=line.parallelism,
             checkpoint=checkpoint_of(line.job_file),
             trigger=line.trigger,
@@ -148,7 +148,7 @@ def command(out: Output, **flags: Any) -> int:
             fresh=line.fresh,
             force=line.force,
         )
-        check_before_spark(chosen, needs_savepoints=line.savepoint_on_stop)
+        check_before_spark(run_options, needs_savepoints=line.savepoint_on_stop)
 
     job = load_job(line.job_file, before_spark=check)
     # Executors have neither the job file nor the modules next to it.
@@ -261,7 +261,7 @@ def _print_end(run: JobRun, ending: Ending) -> None:
     click.echo(f"Job {run.lineage} has ended: {end_text(run.report())}.", err=True)
 
 
-def check_before_spark(chosen: RunOptions, *, needs_savepoints: bool) -> None:
+def check_before_spark(run_options: RunOptions, *, needs_savepoints: bool) -> None:
     """Refuse a start that cannot succeed, before a Spark session is made, which takes seconds.
 
     Checks options, the trigger, whether storage accepts checkpoints, and the snapshot to start from. Changes nothing, except
@@ -274,8 +274,8 @@ def check_before_spark(chosen: RunOptions, *, needs_savepoints: bool) -> None:
     from tidegate.storage import open_storage, probe
     from tidegate.storage.probe import check_folder
 
-    EpochTrigger.parse(chosen.trigger, chosen.drain, "--trigger")
-    _, durability = read_settings(1, chosen)
+    EpochTrigger.parse(run_options.trigger, run_options.drain, "--trigger")
+    _, durability = read_settings(1, run_options)
     if needs_savepoints and durability is None:
         raise BadOption(
             "--savepoint-on-stop needs checkpoints, and this job takes none: -Dexecution.checkpointing.dir=PATH "

@@ -150,12 +150,12 @@ def copy(
         "state_size": copied.metadata.full_size_bytes,
         "waiting_committables": copied.waiting_output,
     }
-    left = Line(
+    warning = Line(
         f"{copied.waiting_output} pieces of output of that checkpoint may still be uncommitted: its own job "
         "commits them, not one that starts from the copy.",
         "yellow",
     )
-    out.show(document, Line(f"Savepoint completed. Path: {copied.url}"), *([left] if copied.waiting_output else []))
+    out.show(document, Line(f"Savepoint completed. Path: {copied.url}"), *([warning] if copied.waiting_output else []))
 
 
 def _as_declared(

@@ -153,8 +153,8 @@ def _needs_window(uid: str, state: str, key: tuple[str, ...], windows: list[tupl
 
     listed = [f"  --window {shown(start)} {shown(end)}" for start, end in windows[:_MOST_WINDOWS]]
     more = [f"  … and {len(windows) - _MOST_WINDOWS} more"] if len(windows) > _MOST_WINDOWS else []
-    named = " ".join(key)
-    return "\n".join([f"{uid}/{state} has a value for each window. Name one; {named!r} has:", *listed, *more])
+    key_text = " ".join(key)
+    return "\n".join([f"{uid}/{state} has a value for each window. Name one; {key_text!r} has:", *listed, *more])
 
 
 _MOST_WINDOWS = 10

@@ -264,12 +264,12 @@ def bars(values: Sequence[float]) -> Text:
 def share_bar(task: Mapping[str, Any]) -> Text:
     """Draw busy, idle and held time of a task. Characters differ as well as colours, for people who cannot distinguish those."""
     line = Text()
-    left = _WIDE
+    remaining = _WIDE
     for name, letter, style in (("busy", "█", "red"), ("held", "▒", "magenta"), ("idle", "·", "blue")):
         # Three rounded shares can be wider than the bar.
-        count = min(left, round(_WIDE * (task.get(name) or 0)))
+        count = min(remaining, round(_WIDE * (task.get(name) or 0)))
         line.append(letter * count, style=style)
-        left -= count
+        remaining -= count
     return line
 
 

@@ -94,8 +94,8 @@ def recovery_of(job_file: str, options: Mapping[str, str]) -> RecoveryConfig:
     without_place = {DIR.key: ".", INTERVAL.key: "1 h"}
     for place in ({}, without_place):
         try:
-            chosen = RunOptions(checkpoint=checkpoint, options=CommandLineOptions({**place, **options}))
-            _, durability = read_settings(1, chosen)
+            run_options = RunOptions(checkpoint=checkpoint, options=CommandLineOptions({**place, **options}))
+            _, durability = read_settings(1, run_options)
         except OptionError:
             if place:
                 raise

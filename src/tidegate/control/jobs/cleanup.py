@@ -83,22 +83,22 @@ class TargetFindings:
 
     def find(self, abandoned: Abandoned, now_ms: int, older_than_ms: int) -> Iterator[Finding]:
         for lineage in sorted(abandoned.lineages):
-            for left in self._cleaner.find(lineage, self.sink):
-                kept = None
-                if left.epoch is not None and not abandoned.knows(left.epoch.term):
-                    kept = "a copy of the directory wrote it: name its lineage with --lineage if no copy runs"
-                elif left.at_ms is not None and now_ms - left.at_ms < older_than_ms:
-                    kept = "too young (--older-than)"
+            for leftover in self._cleaner.find(lineage, self.sink):
+                reason = None
+                if leftover.epoch is not None and not abandoned.knows(leftover.epoch.term):
+                    reason = "a copy of the directory wrote it: name its lineage with --lineage if no copy runs"
+                elif leftover.at_ms is not None and now_ms - leftover.at_ms < older_than_ms:
+                    reason = "too young (--older-than)"
                 yield Finding(
-                    what=left.kind,
-                    where=left.name,
+                    what=leftover.kind,
+                    where=leftover.name,
                     lineage=lineage,
                     sink=self.sink,
-                    epoch=None if left.epoch is None else str(left.epoch),
-                    at_ms=left.at_ms,
-                    size_bytes=left.size_bytes,
-                    kept=kept,
-                    left=left,
+                    epoch=None if leftover.epoch is None else str(leftover.epoch),
+                    at_ms=leftover.at_ms,
+                    size_bytes=leftover.size_bytes,
+                    kept=reason,
+                    left=leftover,
                 )
 
     def end(self, findings: Iterable[Finding]) -> None:

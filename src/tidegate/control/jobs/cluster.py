@@ -55,19 +55,19 @@ class ClusterView:
             [
                 TaskManagerInfo(
                     id=host,
-                    path=found[-1][1].host_name or host,
+                    path=tasks[-1][1].host_name or host,
                     # A moment, in spite of its name, as in Flink.
                     time_since_last_heartbeat=max(
-                        (job.epochs[-1].ended_ms for job, _ in found if job.epochs), default=None
+                        (job.epochs[-1].ended_ms for job, _ in tasks if job.epochs), default=None
                     ),
-                    slots_number=len({(job.lineage, line.slot) for job, line in found}),
+                    slots_number=len({(job.lineage, line.slot) for job, line in tasks}),
                     free_slots=0,
                 )
-                for host, found in sorted(self._hosts().items())
+                for host, tasks in sorted(self._hosts().items())
             ]
         )
 
-    def driver_metrics(self, asked: Collection[str] | None) -> list[MetricValue]:
+    def driver_metrics(self, ids: Collection[str] | None) -> list[MetricValue]:
         """Return the few metrics of Flink's JobManager that a driver has."""
         shown = self.overview()
         values = {
@@ -76,9 +76,9 @@ class ClusterView:
             "taskSlotsAvailable": shown.slots_available,
             "taskSlotsTotal": shown.slots_total,
         }
-        return metric_values(values, asked)
+        return metric_values(values, ids)
 
-    def host_metrics(self, asked: Collection[str] | None, aggregates: Collection[str]) -> list[AggregatedMetric]:
+    def host_metrics(self, ids: Collection[str] | None, aggregates: Collection[str]) -> list[AggregatedMetric]:
         """Return what tasks have read and written, added up for each host and aggregated over the hosts."""
         totals = [
             {
@@ -89,7 +89,7 @@ class ClusterView:
             }
             for tasks in self._hosts().values()
         ]
-        return aggregated_metrics(totals, asked, aggregates)
+        return aggregated_metrics(totals, ids, aggregates)
 
     def _hosts(self) -> Mapping[str, list[tuple[RunReport, TaskLine]]]:
         """Return the tasks of each host."""
@@ -110,15 +110,15 @@ def dashboard() -> DashboardConfiguration:
     )
 
 
-def job_metrics(samples: Sequence[Sample], asked: Collection[str] | None) -> list[MetricValue]:
-    return metric_values(of_job(samples), asked)
+def job_metrics(samples: Sequence[Sample], ids: Collection[str] | None) -> list[MetricValue]:
+    return metric_values(of_job(samples), ids)
 
 
 def metrics_of_jobs(
-    samples: Sequence[Sequence[Sample]], asked: Collection[str] | None, aggregates: Collection[str]
+    samples: Sequence[Sequence[Sample]], ids: Collection[str] | None, aggregates: Collection[str]
 ) -> list[AggregatedMetric]:
     """Return the metrics of jobs, aggregated. `samples` are by job."""
-    return aggregated_metrics([of_job(each) for each in samples], asked, aggregates)
+    return aggregated_metrics([of_job(each) for each in samples], ids, aggregates)
 
 
 def job_config(report: RunReport) -> JobConfigInfo:
@@ -141,10 +141,10 @@ def all_options(report: RunReport) -> list[ConfigurationEntry]:
 def _restart_strategy(report: RunReport) -> str:
     """`fixed-delay (attempts: 3, delay: 1 s)`."""
     values = {option.key: option.value for option in report.options}
-    chosen = values.get(f"{_RESTARTS}type", "none")
-    prefix = f"{_RESTARTS}{chosen}."
+    strategy = values.get(f"{_RESTARTS}type", "none")
+    prefix = f"{_RESTARTS}{strategy}."
     details = [f"{key.removeprefix(prefix)}: {value}" for key, value in values.items() if key.startswith(prefix)]
-    return f"{chosen} ({', '.join(details)})" if details else chosen
+    return f"{strategy} ({', '.join(details)})" if details else strategy
 
 
 def _version() -> str:

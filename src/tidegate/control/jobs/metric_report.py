@@ -72,23 +72,23 @@ def of_operators(samples: Iterable[Sample], names: Collection[str]) -> dict[str,
     return values
 
 
-def metric_values(values: Values, asked: Collection[str] | None) -> list[MetricValue]:
+def metric_values(values: Values, ids: Collection[str] | None) -> list[MetricValue]:
     """Return all ids or, if some were asked for, the values of those that exist."""
-    if asked is None:
+    if ids is None:
         return [MetricValue(name) for name in sorted(values)]
-    return [MetricValue(name, value_text(values[name])) for name in asked if name in values]
+    return [MetricValue(name, value_text(values[name])) for name in ids if name in values]
 
 
 def aggregated_metrics(
-    parts: Sequence[Values], asked: Collection[str] | None, aggregates: Collection[str], known: Collection[str] = ()
+    parts: Sequence[Values], ids: Collection[str] | None, aggregates: Collection[str], expected: Collection[str] = ()
 ) -> list[AggregatedMetric]:
     """Return all ids or, if some were asked for, their aggregates. An id in `known` is NaN where no part has it."""
-    if asked is None:
+    if ids is None:
         return [AggregatedMetric(id=name) for name in sorted({name for part in parts for name in part})]
     metrics = []
-    for name in asked:
+    for name in ids:
         values = [part[name] for part in parts if name in part]
-        if values or name in known:
+        if values or name in expected:
             results: dict[str, Aggregate] = {
                 each: _number(AGGREGATES[each](values)) if values else "NaN" for each in aggregates
             }

@@ -98,9 +98,9 @@ def _chained(graph: Outline, nodes: Iterable[OutlineNode]) -> dict[str, list[str
 def _name(nodes: Iterable[OutlineNode], chained: Mapping[str, list[str]]) -> str:
     by_uid = {node.uid: node for node in nodes}
     # A chain begins at a node that reads from no other one of its level.
-    read = {target for uid in by_uid for target in chained.get(uid, ())}
+    targets = {target for uid in by_uid for target in chained.get(uid, ())}
     visited: set[str] = set()
-    return ", ".join(_chain(by_uid, chained, uid, visited) for uid in by_uid if uid not in read)
+    return ", ".join(_chain(by_uid, chained, uid, visited) for uid in by_uid if uid not in targets)
 
 
 def _chain(nodes: Mapping[str, OutlineNode], chained: Mapping[str, list[str]], uid: str, visited: set[str]) -> str:

@@ -46,15 +46,15 @@ class RescaleReport:
         bounds = ParallelismBounds(1, self._report.parallelism)
         return {vertex.id: JobVertexResourceRequirements(bounds) for vertex in self._levels}
 
-    def parallelism_in(self, asked: Requirements) -> int:
+    def parallelism_in(self, requirements: Requirements) -> int:
         """Return the parallelism that all vertices are to have. Raises `NotPossible` if they are not to have the same."""
         ids = {vertex.id for vertex in self._levels}
-        if asked.keys() != ids:
+        if requirements.keys() != ids:
             raise NotPossible(f"A request names every vertex once, and no other: {', '.join(sorted(ids))}.")
-        values = {each.parallelism.upper_bound for each in asked.values()}
+        values = {each.parallelism.upper_bound for each in requirements.values()}
         if len(values) > 1:
             raise NotPossible("All vertices of a job have the same parallelism. Give all of them the same upperBound.")
-        lowest = max(each.parallelism.lower_bound for each in asked.values())
+        lowest = max(each.parallelism.lower_bound for each in requirements.values())
         (parallelism,) = values
         if parallelism >= 1 and not 1 <= lowest <= parallelism:
             raise NotPossible("lowerBound is at least 1 and at most upperBound.")
@@ -77,8 +77,12 @@ class RescaleReport:
 
     def summary(self) -> JobRescalesSummary:
         def spread(*states: RescaleState) -> StatsSummary:
-            found = Percentiles.of(each.duration_ms for each in self._report.rescales if each.state in states)
-            return StatsSummary() if found is None else msgspec.convert(found, StatsSummary, from_attributes=True)
+            percentiles = Percentiles.of(each.duration_ms for each in self._report.rescales if each.state in states)
+            return (
+                StatsSummary()
+                if percentiles is None
+                else msgspec.convert(percentiles, StatsSummary, from_attributes=True)
+            )
 
         return JobRescalesSummary(
             rescales_counts=self._counts(),

@@ -165,9 +165,9 @@ class JobService(ReportedJob):
             trigger_id, lambda path: SavepointInfo(location=path), lambda cause: SavepointInfo(failure_cause=cause)
         )
 
-    def rescale(self, asked: Requirements) -> None:
+    def rescale(self, requirements: Requirements) -> None:
         """Begin to change the parallelism. `/rescales` reports the progress and the outcome."""
-        parallelism = RescaleReport(self.report()).parallelism_in(asked)
+        parallelism = RescaleReport(self.report()).parallelism_in(requirements)
         try:
             self._run.rescale(parallelism)
         except PreconditionFailed as refused:

@@ -91,13 +91,13 @@ def _of_window(entry: StateEntry) -> dict[str, Any]:
     return {name: part for name, part in parts.items() if part is not None or name == "value"}
 
 
-def _value(state: StateInfo, found: bool, value: Any, show_values: bool) -> StoredValue:
+def _value(state: StateInfo, exists: bool, value: Any, show_values: bool) -> StoredValue:
     return StoredValue(
         name=state.name,
         kind=str(state.kind),
-        found=found,
-        value=jsonable(value) if found and show_values else None,
-        redacted=found and not show_values,
+        found=exists,
+        value=jsonable(value) if exists and show_values else None,
+        redacted=exists and not show_values,
     )
 
 

@@ -20,8 +20,8 @@ class UnreadableText(ControlError):
 
     code = "UNREADABLE_TEXT"
 
-    def __init__(self, text: str, wanted: str) -> None:
-        super().__init__(f"{text!r} is not a value of type {wanted}. {_FORMS}")
+    def __init__(self, text: str, expected: str) -> None:
+        super().__init__(f"{text!r} is not a value of type {expected}. {_FORMS}")
 
 
 _FORMS = (

@@ -199,21 +199,21 @@ class JobVertices:
         name = catalog.WATERMARK.name
         return [MetricValue(f"{subtask.index}.{name}", value_text(value)) for subtask in self.subtasks(vertex)]
 
-    def metrics(self, vertex: Vertex, asked: Collection[str] | None) -> list[MetricValue]:
+    def metrics(self, vertex: Vertex, ids: Collection[str] | None) -> list[MetricValue]:
         """Return the metrics of its subtasks and operators."""
         values = {
             f"{subtask.index}.{name}": value
             for subtask in self.subtasks(vertex)
             for name, value in subtask.values.items()
         }
-        return metric_values(values | of_operators(self._samples, vertex.operators), asked)
+        return metric_values(values | of_operators(self._samples, vertex.operators), ids)
 
     def subtask_metrics(
-        self, vertex: Vertex, asked: Collection[str] | None, aggregates: Collection[str]
+        self, vertex: Vertex, ids: Collection[str] | None, aggregates: Collection[str]
     ) -> list[AggregatedMetric]:
         """Return the metrics of its subtasks, aggregated."""
         parts = [subtask.values for subtask in self.subtasks(vertex)]
-        return aggregated_metrics(parts, asked, aggregates, TASK_METRICS)
+        return aggregated_metrics(parts, ids, aggregates, TASK_METRICS)
 
     def times(self, vertex: Vertex) -> SubtasksTimesInfo:
         # A report keeps when the run started and ended, and no times of single tasks.
@@ -341,7 +341,7 @@ def _distribution(values: Iterable[float]) -> FigureSummary:
     )
 
 
-def _level(held: float) -> str:
-    if held <= _LOW:
+def _level(ratio: float) -> str:
+    if ratio <= _LOW:
         return "ok"
-    return "low" if held <= _HIGH else "high"
+    return "low" if ratio <= _HIGH else "high"

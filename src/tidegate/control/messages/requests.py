@@ -35,8 +35,8 @@ def _problem(error: msgspec.ValidationError, body: dict[str, Any], kind: type[St
     # From `__post_init__` of a message below: the sentence is ours already.
     if isinstance(error.__cause__, ValueError):
         return str(error.__cause__)
-    found = _NAMED_LAST.search(str(error))
-    name = found[1] if found else ""
+    match = _NAMED_LAST.search(str(error))
+    name = match[1] if match else ""
     # null counts as left out, as in Flink.
     if body.get(name) is None:
         return f"{name} is missing."

@@ -81,34 +81,34 @@ _REQUIREMENTS = (
 
 
 def _take_checkpoint(call: Call) -> TriggerResponse:
-    job, asked = call.service, call.decoded(requests.CheckpointTriggerRequest)
-    return TriggerResponse(job.trigger_checkpoint(asked.trigger_id or None, asked.full))
+    job, request = call.service, call.decoded(requests.CheckpointTriggerRequest)
+    return TriggerResponse(job.trigger_checkpoint(request.trigger_id or None, request.full))
 
 
 def _take_savepoint(call: Call) -> TriggerResponse:
-    job, asked = call.service, call.decoded(requests.SavepointTriggerRequest)
-    target, trigger_id = asked.target_directory or None, asked.trigger_id or None
-    return TriggerResponse(job.trigger_savepoint(target, bool(asked.cancel_job), trigger_id, asked.format))
+    job, request = call.service, call.decoded(requests.SavepointTriggerRequest)
+    target, trigger_id = request.target_directory or None, request.trigger_id or None
+    return TriggerResponse(job.trigger_savepoint(target, bool(request.cancel_job), trigger_id, request.format))
 
 
 def _stop(call: Call) -> TriggerResponse:
-    job, asked = call.service, call.decoded(requests.StopWithSavepointRequest)
-    target, trigger_id = asked.target_directory or None, asked.trigger_id or None
-    return TriggerResponse(job.trigger_stop(target, trigger_id, bool(asked.drain), asked.format))
+    job, request = call.service, call.decoded(requests.StopWithSavepointRequest)
+    target, trigger_id = request.target_directory or None, request.trigger_id or None
+    return TriggerResponse(job.trigger_stop(target, trigger_id, bool(request.drain), request.format))
 
 
 def _dispose(call: Call) -> TriggerResponse:
-    asked = call.decoded(requests.SavepointDisposalRequest)
-    return TriggerResponse(call.any_service.trigger_disposal(asked.savepoint_path, asked.trigger_id or None))
+    request = call.decoded(requests.SavepointDisposalRequest)
+    return TriggerResponse(call.any_service.trigger_disposal(request.savepoint_path, request.trigger_id or None))
 
 
 def _rescale(call: Call) -> EmptyResponseBody:
     job = call.service
     try:
-        asked = msgspec.convert(call.body, dict[str, JobVertexResourceRequirements])
+        requirements = msgspec.convert(call.body, dict[str, JobVertexResourceRequirements])
     except msgspec.ValidationError as error:
         raise BadRequest(f"{error}. {_REQUIREMENTS}") from error
-    job.rescale(asked)
+    job.rescale(requirements)
     return EmptyResponseBody()
 
 

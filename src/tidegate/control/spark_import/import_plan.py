@@ -48,7 +48,7 @@ class ImportPlan:
     def notes(self) -> tuple[str, ...]:
         """What is left, a sentence each."""
         return tuple(
-            f"{left.spark_name} of operator {left.operator} is not carried over: {left.why}." for left in self.left
+            f"{state.spark_name} of operator {state.operator} is not carried over: {state.why}." for state in self.left
         )
 
     @property
@@ -77,10 +77,10 @@ def plan_import(
     nodes = [node for node in graph.stateful if isinstance(node, Process)]
     _check_numbers(operators, [operator.id for operator in query.operators], "operator")
     # An operator that the user has matched is offered to no other.
-    taken = {uid: id for id, uid in operators.items()}
+    matched = {uid: id for id, uid in operators.items()}
     verdicts: list[Verdict] = []
     for operator in query.operators:
-        taker = _node_for(operator, nodes, query.operators, operators, taken)
+        taker = _node_for(operator, nodes, query.operators, operators, matched)
         if isinstance(taker, str):
             verdicts.append(LeftState(operator=operator.id, spark_name=f"the state of {operator.name}", why=taker))
         else:
@@ -136,25 +136,25 @@ def _node_for(
     operator: SparkOperator,
     nodes: Sequence[Process],
     all: Sequence[SparkOperator],
-    said: Mapping[int, str],
-    taken: Mapping[str, int],
+    choices: Mapping[int, str],
+    matched: Mapping[str, int],
 ) -> Process | str:
     """Return the operator of the job that takes over the state, or why none does."""
     takes_over = _TAKES_OVER.get(operator.name)
     if takes_over is None:
         return _REASONS.get(operator.name, "tidegate does not know how Spark stores it")
-    if operator.id in said:
+    if operator.id in choices:
         # Also checked when the user is sure: bytes of another kind of state would be read as this one.
-        named = next((node for node in nodes if str(node.uid) == said[operator.id]), None)
-        if named is None or not takes_over(named.function):
+        node = next((node for node in nodes if str(node.uid) == choices[operator.id]), None)
+        if node is None or not takes_over(node.function):
             raise ImportRefused(
-                f"--operator {operator.id}={said[operator.id]}: the job has no operator of this uid that does what "
+                f"--operator {operator.id}={choices[operator.id]}: the job has no operator of this uid that does what "
                 f"{operator.name} does in Spark. It has: {_uids(nodes)}."
             )
-        return named
+        return node
     # Unless the user says so, only a single pair is certain.
-    rivals = [other for other in all if _TAKES_OVER.get(other.name) is takes_over and other.id not in said]
-    fitting = [node for node in nodes if takes_over(node.function) and str(node.uid) not in taken]
+    rivals = [other for other in all if _TAKES_OVER.get(other.name) is takes_over and other.id not in choices]
+    fitting = [node for node in nodes if takes_over(node.function) and str(node.uid) not in matched]
     if not fitting:
         return f"the job has no operator that does what {operator.name} does in Spark. It has: {_uids(nodes)}"
     if len(rivals) > 1 or len(fitting) > 1:
@@ -166,33 +166,35 @@ def _node_for(
 
 
 def _matched_sources(
-    query: StoppedQuery, sources: Sequence[Source], said: Mapping[int, str]
+    query: StoppedQuery, sources: Sequence[Source], choices: Mapping[int, str]
 ) -> tuple[SourceMatch, ...]:
-    _check_numbers(said, range(len(query.sources)), "source")
+    _check_numbers(choices, range(len(query.sources)), "source")
     by_uid = {source.uid: source for source in sources}
-    if not said and len(query.sources) == len(sources) == 1:
+    if not choices and len(query.sources) == len(sources) == 1:
         return (SourceMatch(0, sources[0]),)
     names = ", ".join(repr(str(uid)) for uid in by_uid)
     matches = []
     for place in range(len(query.sources)):
-        if place not in said:
+        if place not in choices:
             raise ImportRefused(
                 f"The query reads {len(query.sources)} sources, the job {len(sources)} ({names}), and a position belongs to one "
                 f"of them. Say which: --source {place}=UID for each from 0 to {len(query.sources) - 1}."
             )
-        if Uid(said[place]) not in by_uid:
-            raise ImportRefused(f"--source {place}={said[place]}: the job has no source of this uid. It has: {names}.")
-        matches.append(SourceMatch(place, by_uid[Uid(said[place])]))
+        if Uid(choices[place]) not in by_uid:
+            raise ImportRefused(
+                f"--source {place}={choices[place]}: the job has no source of this uid. It has: {names}."
+            )
+        matches.append(SourceMatch(place, by_uid[Uid(choices[place])]))
     if len({match.source.uid for match in matches}) < len(matches):
         raise ImportRefused("--source: two sources of the query cannot become one source of the job.")
     return tuple(matches)
 
 
-def _check_numbers(said: Mapping[int, str], there: Sequence[int], what: str) -> None:
-    unknown = [number for number in said if number not in there]
+def _check_numbers(choices: Mapping[int, str], there: Sequence[int], what: str) -> None:
+    unknown = [number for number in choices if number not in there]
     if unknown:
         raise ImportRefused(
-            f"--{what} {unknown[0]}={said[unknown[0]]}: the query has no {what} {unknown[0]}. It has: "
+            f"--{what} {unknown[0]}={choices[unknown[0]]}: the query has no {what} {unknown[0]}. It has: "
             f"{', '.join(map(str, there)) or 'none'}."
         )
 

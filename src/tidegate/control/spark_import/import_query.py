@@ -89,11 +89,11 @@ class SparkMove:
         # Timers are two states of the job and one of Spark's: what is read alike is counted once.
         counts = []
         for state in self.plan.states:
-            read = (state.operator, *state.options.items())
-            if read not in counted:
+            origin = (state.operator, *state.options.items())
+            if origin not in counted:
                 with self.query.state(self.spark, state.operator, state.options) as frame:
-                    counted[read] = frame.count()
-            counts.append(counted[read])
+                    counted[origin] = frame.count()
+            counts.append(counted[origin])
         return counts
 
     def write(

@@ -73,17 +73,17 @@ class LineageReporter(Reporter):
         )
 
     def _run_facets(self, state: RunState) -> dict[str, RunFacet]:
-        found: dict[str, RunFacet] = {
+        facets: dict[str, RunFacet] = {
             "processing_engine": processing_engine_run.ProcessingEngineRunFacet(
                 version=version("tidegate"), name="tidegate", openlineageAdapterVersion=version("tidegate")
             )
         }
         if state is RunState.FAIL:
             message = self._failure or "The job failed."
-            found["errorMessage"] = error_message_run.ErrorMessageRunFacet(
+            facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(
                 message=message, programmingLanguage="python"
             )
-        return found
+        return facets
 
 
 def _job_facets() -> dict[str, JobFacet]:

@@ -83,7 +83,7 @@ class OtelReporter(Reporter):
 
 
 def _resource(config: ExporterConfig, job: str) -> Resource:
-    found = {SERVICE_NAME: config.service_name or job, **config.variables}
+    attributes = {SERVICE_NAME: config.service_name or job, **config.variables}
     if config.service_version is not None:
-        found[SERVICE_VERSION] = config.service_version
-    return Resource.create(found)
+        attributes[SERVICE_VERSION] = config.service_version
+    return Resource.create(attributes)
