@@ -27,6 +27,7 @@ _NAMED = re.compile(
 def redacted(text: str) -> str:
     """Return the text with passwords in URLs, and values of names such as `password` or `secret_key`, replaced by
     `***`."""
+    # Addresses first: a password in one may contain the characters that end a named value.
     text = _USERINFO.sub(rf"\g<scheme>://{HIDDEN}@", text)
     text = _USER.sub(rf"\g<scheme>://{HIDDEN}@", text)
     return _NAMED.sub(rf"\g<name>\g<sign>{HIDDEN}", text)

@@ -44,6 +44,7 @@ class EventBus:
                 return
             self._closed = True
         # Outside the lock: events that are emitted meanwhile are only logged, and their threads do not wait for listeners.
+        # All listeners share the time: the first of them may use it up.
         until = time.monotonic() + within_s
         for delivery in self._deliveries:
             delivery.finish()

@@ -42,6 +42,7 @@ class _Samples(Collector):
             kind = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
             family = kind(metric.prometheus_name, metric.help, labels=metric.label_names)
             for sample in samples:
+                # The first label name is `job`, which samples do not carry.
                 labels = [self._job, *(sample.labels[name] for name in metric.label_names[1:])]
                 family.add_metric(labels, sample.value * metric.factor)
             yield family

@@ -90,6 +90,7 @@ def _placed(sections: Iterable[Section]) -> Iterator[dict[str, Any]]:
         for panel in section.panels:
             number += 1
             width, height = _SIZES[panel.look]
+            # The row is full: the next panel begins a new one below the tallest of this one.
             if x + width > _COLUMNS:
                 x, y, tallest = 0, y + tallest, 0
             yield _panel(panel, number, {"h": height, "w": width, "x": x, "y": y})

@@ -309,12 +309,14 @@ def _size(work: Workload, c: Constants) -> _Size:
         impossible = (f"{work.parallelism} slots are too few for the rows: about {math.ceil(cores)} are needed.",)
     executors = math.ceil(slots / work.cores_per_executor)
     if work.parallelism is None:
+        # All cores of the last executor get a slot, also those that the rows do not need.
         slots = executors * work.cores_per_executor
     return _Size(cores, slots, executors, impossible)
 
 
 def _growth(keys_per_slot: float, c: Constants) -> float:
     """Return how much more a key costs in large state: nothing up to 0.1 M keys in a task, and what was measured at 10 M."""
+    # Two decades lie between the two measurements: in between, the cost is taken to grow with the logarithm.
     decades = math.log10(max(1.0, keys_per_slot / 1e5)) / 2
     return 1 + (c.large_state_factor - 1) * decades
 
@@ -355,7 +357,9 @@ def _requests(work: Workload, c: Constants, slots: int, uploads: _Uploads, stage
     part = c.part_size * MB
     stored = slots * _objects_per_slot(c, uploads.checkpoint_bytes / slots)
     stored += uploads.background_bytes_per_s * work.interval_s / part
+    # A long list of files is an object of its task, and only written with new files.
     lists = slots if work.state_bytes / slots / (c.file_size * MB) > _FILES_IN_METADATA and stored else 0
+    # Tasks of longer epochs store their acknowledgements instead of waiting for the next barrier.
     acks = slots * work.levels if 1000 * work.epoch_s > STORED_ACKS_MS else 0
     driver = c.driver_requests
     return StorageCalls(

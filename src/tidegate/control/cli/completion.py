@@ -13,6 +13,7 @@ def command(shell: str) -> None:
 
     For bash and zsh: eval "$(tidegate completion bash)"; for fish: tidegate completion fish | source.
     """
+    # Late: `main` imports this module when the command is called.
     from tidegate.control.cli.main import main
 
     completion = get_completion_class(shell)

@@ -68,6 +68,7 @@ def spark(  # noqa: PLR0913 one parameter for each option
 
     if (target is None) != dry_run:
         raise click.UsageError("Give either --to SAVEPOINT or --dry-run.")
+    # The job is built with the session that also reads the state of the query: one JVM for both.
     move = SparkMove(
         load_job(job_file, session("tidegate-import")),
         checkpoint,

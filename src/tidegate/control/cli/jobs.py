@@ -38,6 +38,7 @@ def _address(ctx: click.Context, parameter: click.Parameter, address: str | None
         shared = shared_options()
     except OptionError as error:
         raise click.UsageError(str(error)) from None
+    # The same file that a driver reads for its server, so that both agree without -m.
     host, port = DEFAULT_ADDRESS.split(":")
     bound = plain_host(shared.get("rest.bind-address", host))
     # Bound to a name or to everything, the server answers at the loopback address.

@@ -177,6 +177,7 @@ def command(out: Output, **flags: Any) -> int:
         token_file = str(server.token_files[0]) if server.token_files else None
         submitted = {"jobid": str(run.lineage), "rest": server.url, "token-file": token_file}
         out.show(submitted, Line(f"Job has been submitted with JobID {run.lineage}"))
+        # Only for a person: the address contains the token, which a log file should not.
         if sys.stderr.isatty():
             click.echo(f"Watch it at {server.ui_url}", err=True)
         # A program that reads our output through a pipe needs the address now, not when the job ends.

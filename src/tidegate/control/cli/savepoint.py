@@ -73,6 +73,7 @@ def dispose_(out: Output, path: str, yes: bool) -> None:
     from tidegate.savepoint.snapshot import StoredSnapshot
 
     snapshot = StoredSnapshot.open(path)
+    # Checked before the question: nobody should confirm what is refused.
     if snapshot.metadata.kind != "savepoint":
         raise NotASavepoint(snapshot)
     if not yes:

@@ -155,6 +155,7 @@ def _kept_by(job: StoredJob) -> Iterator[tuple[Lineage, str]]:
     newest = job.newest
     yield newest.lineage, f"the job {job.name!r} continues it"
     refs = [*newest.retained, *newest.owed, *newest.disposing]
+    # A base that the job took itself and no longer retains is given up: no start uses it.
     is_discarded = newest.base is not None and newest.base.is_ours and newest.base not in newest.retained
     if newest.base is not None and not is_discarded:
         refs.append(newest.base)
@@ -232,6 +233,7 @@ def storage_findings(job: StoredJob) -> list[Finding]:
         return []
     base = job.newest.base
     storage = job.storage if base is None else _storage_for(job, base.metadata)
+    # These are read to know what they need. One in another store is not opened, and this raises.
     for ref in (*job.newest.retained, *job.newest.owed):
         _storage_for(job, ref.metadata)
     paths = perform(unneeded_files(job.layout, reader(lambda committable: committable.staged)), storage)
@@ -242,6 +244,7 @@ def storage_findings(job: StoredJob) -> list[Finding]:
     findings = []
     for path in paths:
         file = job.layout.parse(path)
+        # Another program put it there, or it has been deleted meanwhile.
         if file is None or path not in sizes:
             continue
         lineage = None if file.term is None else lineages.get(file.term)

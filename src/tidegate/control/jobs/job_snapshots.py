@@ -123,6 +123,7 @@ class JobSnapshots:
             with contextlib.suppress(TidegateError):
                 savepoints[path] = StoredSnapshot.open(path)
         for path in self._in_directory():
+            # A folder that is no savepoint, or a damaged one, is left out: the directory belongs to the user.
             with contextlib.suppress(*UNREADABLE):
                 snapshot = savepoints[path] if path in savepoints else StoredSnapshot.open(path)
                 if snapshot.metadata.kind is SnapshotKind.SAVEPOINT and snapshot.metadata.job == self._job.name:

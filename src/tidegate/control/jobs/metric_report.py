@@ -118,6 +118,7 @@ def _id(sample: Sample) -> str:
         # Flink has a metric for each status: `runningState`.
         return f"{sample.labels['status'].lower()}State"
     metric = sample.metric
+    # The first label of the scope says whose metric it is, and is no part of the id.
     within = [sample.labels[label] for label in LABELS[metric.scope][1:]]
     more = [sample.labels[label] for label in metric.labels]
     return ".".join((*within, metric.name, *more))

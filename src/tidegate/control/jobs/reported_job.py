@@ -158,6 +158,7 @@ class ReportedJob(ABC):
                 exception_name=failure.kind,
                 stacktrace=self._shown(failure).message,
                 timestamp=failure.at_ms,
+                # Flink's labels are free text from enrichers. This one is ours.
                 failure_labels={"restarted": str(failure.restarted).lower()},
             )
             for failure in self.report().failures

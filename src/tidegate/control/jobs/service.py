@@ -176,6 +176,7 @@ class JobService(ReportedJob):
     def cancel(self) -> None:
         if self._run.has_ended:
             raise NotPossible(f"Job {self.id} is {self._run.status} already.")
+        # In a thread: cancelling waits for the query to end, and the client polls the status anyway.
         threading.Thread(target=quietly(self._run.cancel), name="tidegate-cancel", daemon=True).start()
 
     def _stopping(self, target: str | None, drain: bool, format: str) -> Future[str]:

@@ -28,6 +28,7 @@ _FORMS = (
     "Texts are taken as they are; write numbers as 12 or 1.5, booleans as true or false, dates and times as 2026-01-31 and "
     "2026-01-31T12:00:00Z, bytes as hexadecimal, tuples as a JSON array."
 )
+# Types of key columns as Spark names them, and how a text of each is read.
 _COLUMNS = {
     "string": "str",
     "binary": "bytes",

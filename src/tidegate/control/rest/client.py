@@ -54,6 +54,7 @@ class Client:
         self._place = (host, port)
         # A proxy from the environment cannot reach the loopback of this machine, and would see the token.
         local = host == "localhost" or host == "::1" or host.startswith("127.")
+        # An empty ProxyHandler replaces the one that urllib adds for the variables of the environment.
         handlers = [_NoRedirect(), *([urllib.request.ProxyHandler({})] if local else [])]
         self._opener = urllib.request.build_opener(*handlers)
 

@@ -73,6 +73,8 @@ def application(
                 status = {NotFound: 404, BadRequest: 400, NotPossible: 409}[type(error)]
                 return _errors(status, str(error), help_line(error.code))
             except TidegateError as error:
+                # Errors of our own are answers for the caller. Anything else is a bug, and becomes a 500 with a traceback in
+                # the log.
                 return _errors(400, str(error), help_line(error.code))
             if isinstance(result, Response):
                 return result
@@ -226,6 +228,7 @@ class RestServer:
             lifespan="off",
         )
         # Before the first request is answered: without the file no command could call the server.
+        # A token that the user chose is known to the callers: it is not written to disk.
         self._token_file: TokenFile | None = None
         if not chosen:
             try:
