@@ -19,6 +19,7 @@ from chaos.counted import DELAYS, SPARK
 NAME = "piped"
 STOP, STOPPED = "stop", "stopped"
 STOP_FAILED = 4
+ROWS_OF_EPOCH = 500
 
 
 class Number(tg.KeyedProcessFunction):
@@ -32,6 +33,24 @@ class Number(tg.KeyedProcessFunction):
 
 def as_record(row: Any) -> tuple[str, str]:
     return str(row.k), json.dumps({"k": row.k, "i": row.i, "n": row.n})
+
+
+def jars_of(plan: dict[str, Any]) -> dict[str, str]:
+    """Settings of the session, beyond the usual ones."""
+    if not plan["connector"]:
+        return {}
+    from tests.servers.kafka import connector_jars
+
+    return {"spark.jars": ",".join(map(str, connector_jars()))}
+
+
+def frame_of(spark: Any, plan: dict[str, Any]) -> Any:
+    """What is in the topic, by `kafka_source` or by Spark's connector."""
+    servers, topic = plan["servers"], plan["source"]
+    if not plan["connector"]:
+        return tg.kafka_source(spark, servers, topic, max_offsets_per_trigger=ROWS_OF_EPOCH)
+    reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
+    return reader.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", ROWS_OF_EPOCH).load()
 
 
 def sink_of(stream: Any, target: dict[str, Any]) -> None:
@@ -61,9 +80,8 @@ def main(argv: list[str]) -> int:
     options, plan = told(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s", stream=sys.stderr)
     logging.getLogger("py4j").setLevel(logging.ERROR)
-    spark = tg.session("chaos", master=options.master, config=SPARK)
-    frame = tg.kafka_source(spark, plan["servers"], plan["source"], max_offsets_per_trigger=500)
-    rows = frame.selectExpr(
+    spark = tg.session("chaos", master=options.master, config=SPARK | jars_of(plan))
+    rows = frame_of(spark, plan).selectExpr(
         "cast(cast(key as string) as int) as k", "cast(cast(value as string) as bigint) as i"
     )  # fmt: skip
     job = tg.Job(NAME, parallelism=plan["parallelism"])

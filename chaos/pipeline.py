@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from chaos.ends import ENDS, SOURCE_PARTITIONS, Ends, Row
-from chaos.torment import RECOVERY_S, Hang, Torment, fault_environment, say, summary
+from chaos.torment import RECOVERY_S, Hang, Torment, fault_environment, say, summary, versions
+from tests.speed import Limit
 from tidegate.core.errors import StorageError
 from tidegate.storage import open_storage
 from tidegate.testing.cluster import StandaloneCluster
@@ -108,7 +109,7 @@ class PipelineTorment(Torment):
         where, store = ends.checkpoints()
         self._plan = {
             "servers": ends.broker.wired_servers, "source": ends.source, "target": ends.target(), "checkpoints": where,
-            "store": store,
+            "store": store, "connector": options.connector,
         }  # fmt: skip
         self.plan(2)
         # The harness looks at the job's log without the wire, which may be cut.
@@ -150,8 +151,8 @@ class PipelineTorment(Torment):
     def settle(self) -> None:
         """No more rows come; wait until each that was sent can be seen, however often."""
         self._stop.set()
-        latest = time.monotonic() + RECOVERY_S
-        while time.monotonic() < latest:
+        limit = Limit(RECOVERY_S)
+        while not limit.passed():
             with suppress(Exception):
                 if len({i for _, i, _ in self.ends.rows()}) >= len(self.feed.rows):
                     break
@@ -238,9 +239,9 @@ class PipelineTorment(Torment):
                     yield
 
     def _await_rows(self, seen: int, timeout_s: float) -> None:
-        latest = time.monotonic() + timeout_s
+        limit = Limit(timeout_s)
         while self.visible() <= seen:
-            if time.monotonic() > latest:
+            if limit.passed():
                 raise Hang(f"no new row was seen for {timeout_s:g} s")
             time.sleep(0.1)
 
@@ -343,6 +344,8 @@ def run_pipeline(options: argparse.Namespace) -> int:
     result: dict[str, Any] = {
         "pipeline": options.pipeline,
         "plain_spark": options.plain_spark,
+        "connector": options.connector,
+        **versions(),
         "rounds": sum(torment.kills.values()),
         "kills": dict(torment.kills),
         "lost": count.lost,

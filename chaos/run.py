@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos.matrix import cells
-from chaos.torment import Hang, Torment, fault_environment, say, summary
+from chaos.torment import Hang, Torment, fault_environment, say, summary, versions
 from tidegate.testing.cluster import StandaloneCluster
 from tidegate.testing.faults import FaultOrders
 
@@ -44,6 +44,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pipeline", choices=("kafka-kafka", "kafka-postgres", "kafka-files-s3", "kafka-delta"),
         help="between real servers, which are killed too",
+    )  # fmt: skip
+    parser.add_argument(
+        "--connector", action="store_true",
+        help="a pipeline reads Kafka with Spark's connector, as a job on Spark 4.1 has to",
     )  # fmt: skip
     parser.add_argument(
         "--rescales", action="store_true",
@@ -134,6 +138,7 @@ def run(options: argparse.Namespace) -> int:
         "driver_starts": torment.starts,
         "gave_up": torment.gave_up,
         "recovery_s": {kind: summary(times) for kind, times in torment.recovery_s.items()},
+        **versions(),
         "seed": options.seed,
         "backend": options.backend,
         "unique": options.unique,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import random
 import signal
 import statistics
@@ -25,6 +26,7 @@ from typing import Any
 import tidegate.testing.faults
 from chaos.matrix import Cell, How, Phase, Victim
 from chaos.tally import Feed, Verdict, read_output, verify, visible
+from tests.speed import Limit
 from tidegate.testing.cluster import StandaloneCluster
 from tidegate.testing.faults import FaultOrders
 from tidegate.testing.processes import alive, descendants
@@ -34,7 +36,7 @@ PAUSE_S = 15.0
 ARRIVAL_S = 90.0
 """How long a step may take to be reached."""
 RECOVERY_S = 240.0
-"""Longer than any recovery may take: past it, the job hangs."""
+"""Longer than any recovery may take while nothing else runs: past it, the job hangs."""
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -205,8 +207,8 @@ class Torment:
             before = self._slots()
             self.driver = self.launch()
             # A busy machine takes its time to start a driver; woken too early, the sleeper would rightly keep its job.
-            latest = time.monotonic() + RECOVERY_S
-            while self._slots() == before and time.monotonic() < latest:
+            limit = Limit(RECOVERY_S)
+            while self._slots() == before and not limit.passed():
                 time.sleep(0.1)
             self._wake(pid)
             try:
@@ -278,9 +280,9 @@ class Torment:
 
     def _await_checkpoint(self, after: int, timeout_s: float) -> None:
         """Return when a checkpoint was published after that entry."""
-        latest = time.monotonic() + timeout_s
+        limit = Limit(timeout_s)
         at = after + 1
-        while time.monotonic() < latest:
+        while not limit.passed():
             entry = self.log_entry(f"{at:012d}")
             with suppress(ValueError):
                 if entry is not None:
@@ -294,7 +296,7 @@ class Torment:
     def settle(self) -> None:
         """No more rows come; wait until all that were sent can be seen."""
         self._stop.set()
-        latest = time.monotonic() + RECOVERY_S
+        limit = Limit(RECOVERY_S)
         passing = time.monotonic() + 1.0  # The feed may be writing its last rows.
         while self.visible() < len(self.feed.rows):
             if self._options.function and time.monotonic() > passing:
@@ -302,7 +304,7 @@ class Torment:
                 passing = time.monotonic() + 5.0
             if self.driver is not None and self.driver.poll() is not None:
                 self.driver = self.launch()
-            if time.monotonic() > latest:
+            if limit.passed():
                 return
             time.sleep(0.5)
         # Whatever comes too much, comes now.
@@ -335,6 +337,13 @@ def read_entry(job: Path, name: str) -> bytes | None:
 
 def summary(times: list[float]) -> dict[str, float]:
     return {"n": len(times), "median": statistics.median(times), "max": max(times)}
+
+
+def versions() -> dict[str, str]:
+    """What the walk runs on."""
+    import pyspark  # Late: the harness itself needs no Spark.
+
+    return {"python": platform.python_version(), "spark": pyspark.__version__}
 
 
 def python_path() -> str:

@@ -30,13 +30,16 @@ _IVY = f"""<ivy-module version="2.0">
 _CONNECTOR = """<ivy-module version="2.0">
   <info organisation="tidegate" module="connector-for-tests"/>
   <dependencies>
-    <dependency org="org.apache.spark" name="spark-sql-kafka-0-10_2.13" rev="4.2.0" conf="default" transitive="false"/>
+    <dependency org="org.apache.spark" name="spark-sql-kafka-0-10_2.13" rev="{version}" conf="default" transitive="false"/>
     <dependency org="org.apache.spark" name="spark-token-provider-kafka-0-10_2.13" rev="4.0.0" conf="default" transitive="false"/>
     <dependency org="org.apache.kafka" name="kafka-clients" rev="3.9.2" conf="default" transitive="false"/>
     <dependency org="org.apache.commons" name="commons-pool2" rev="2.13.1" conf="default" transitive="false"/>
   </dependencies>
 </ivy-module>
 """
+_CONNECTOR_OF_4_1 = "4.1.3"
+_CONNECTOR_SINCE_4_2 = "4.2.0"
+"""The newest of each that the repository has. The token provider is one that all of them accept."""
 _JDBC = """<ivy-module version="2.0">
   <info organisation="tidegate" module="jdbc-for-tests"/>
   <dependencies>
@@ -172,8 +175,11 @@ def jars() -> Path:
 
 
 def connector_jars() -> list[Path]:
-    """Spark's own Kafka connector, as four jars that go together, for comparison."""
-    return sorted(brought("spark-kafka-4.2.0", _CONNECTOR).iterdir())
+    """Spark's own Kafka connector, as four jars that go together and fit the installed Spark."""
+    import pyspark
+
+    version = _CONNECTOR_OF_4_1 if pyspark.__version__.startswith("4.1.") else _CONNECTOR_SINCE_4_2
+    return sorted(brought(f"spark-kafka-{version}", _CONNECTOR.format(version=version)).iterdir())
 
 
 def jdbc_jars() -> list[Path]:

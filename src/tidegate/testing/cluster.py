@@ -317,14 +317,22 @@ def spark_home() -> Path:
     return Path(spec.submodule_search_locations[0])
 
 
-def _await_line(log: Path, pattern: re.Pattern[str], process: subprocess.Popen[bytes], timeout_s: float = 240.0) -> str:
-    """Return the first group of the pattern as soon as it appears in the log. Raises with the end of the log if it never does."""
-    deadline = time.monotonic() + timeout_s
+def _await_line(log: Path, pattern: re.Pattern[str], process: subprocess.Popen[bytes], silence_s: float = 240.0) -> str:
+    """Return the first group of the pattern as soon as it appears in the log.
+
+    Raises with the end of the log if the daemon ends, or writes nothing for `silence_s`: on a machine that is busy with other
+    work, a daemon may need minutes to start, and its log shows that it does.
+    """
+    size = 0
+    deadline = time.monotonic() + silence_s
     while True:
         text = log.read_text(errors="replace")
         if found := pattern.search(text):
             return found[1]
+        if len(text) > size:
+            size = len(text)
+            deadline = time.monotonic() + silence_s
         if process.poll() is not None or time.monotonic() > deadline:
-            why = "ended" if process.poll() is not None else f"was silent for {timeout_s:g} s"
+            why = "ended" if process.poll() is not None else f"was silent for {silence_s:g} s"
             raise ClusterError(f"A Spark daemon {why} before it was ready. Its log {log} ends with:\n{text[-2000:]}")
         time.sleep(0.05)
