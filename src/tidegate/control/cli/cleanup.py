@@ -1,4 +1,4 @@
-"""`tidegate cleanup`: what lines of history have left that no job continues."""
+"""`tidegate cleanup`: leftovers of lineages that no job continues."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
     "lineages",
     multiple=True,
     metavar="LINEAGE",
-    help="Look for what this line of history has left, instead of those that the records of runs name. You know that no copy of "
-    "the directory continues it.",
+    help="Search for leftovers of this lineage, instead of those that the records of runs name. Make sure that no copy of the "
+    "directory continues it.",
 )
 @click.option(
     "--older-than",
     default="1 d",
     show_default=True,
     metavar="DURATION",
-    help="Keep what is younger in targets.",
+    help="Keep leftovers in targets that are younger than this.",
 )
 @with_output
 def command(out: Output, job_or_dir: str | None, delete: bool, lineages: tuple[str, ...], older_than: str) -> int:
-    """List what lines of history have left that no job continues: prepared transactions, hidden files, multipart uploads, open
-    Kafka transactions, data files that no table has, and files in the checkpoint directory. Exit code 1 if a target cannot be
-    asked.
+    """List leftovers of lineages that no job continues: prepared transactions, hidden files, multipart uploads, open Kafka
+    transactions, data files that no table contains, and files in the checkpoint directory. Exit code 1 if a target cannot be
+    searched.
 
     JOB_OR_DIR is a job file: its directory and the targets of its sinks are searched. Or it is a checkpoint directory, or that
-    of one job: then targets are not known, and only files in the directory are found. A job that has not ended finds those
+    of one job: then targets are not known, and only files in the directory are found. A job that has not ended deletes those
     itself.
     """
     from tidegate.control.jobs.checkpoint_place import is_job_file, place_of

@@ -21,7 +21,7 @@ _COMMANDS = {
     "cancel": "Cancel a running job.",
     "checkpoint": "Take a checkpoint of a running job.",
     "checkpoints": "List, show, verify and compare the checkpoints of a job.",
-    "cleanup": "List, and delete, what lines of history have left that no job continues.",
+    "cleanup": "List, and delete, leftovers of lineages that no job continues.",
     "compat": "Check whether a job can start from a snapshot.",
     "completion": "Print the completion script for a shell.",
     "dashboards": "Write a Grafana dashboard and Prometheus alert rules.",

@@ -1,4 +1,4 @@
-"""What lines of history have left that no job continues: in the targets of a job's sinks, and in its checkpoint directory.
+"""Leftovers of lineages that no job continues: in the targets of a job's sinks, and in its checkpoint directory.
 
 A lineage is abandoned if a record of a run names it and nothing in the directory continues it, or if the user names it. It is
 kept if any job's log continues it, if a checkpoint or savepoint of the directory is of it, or carries output of it that is not

@@ -54,7 +54,7 @@ function Start() {
   const [error, setError] = useState(null);
   const [tries, again] = useState(0);
   useEffect(() => {
-    // Somebody who opens another page meanwhile stays there. The address knows it first, before this page is taken away.
+    // A reader who opens another page meanwhile stays there. The address changes first, before this page is removed.
     const here = () => parse(location.hash).page === "start";
     get("jobs/overview").then(
       ({ jobs }) => here() && go(jobs.length === 1 ? href(jobs[0].jid) : "#/jobs", { replace: true }),

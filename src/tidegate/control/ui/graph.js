@@ -55,7 +55,7 @@ export function Graph({ report, selected, select }) {
   </div>`;
 }
 
-/** Nodes beside one another share the width of a phone. */
+/** Nodes next to each other share the width of a phone. */
 function narrowLayout(nodes, edges) {
   const placed = layout(nodes, edges, NARROW);
   const rows = new Map();

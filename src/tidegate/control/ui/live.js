@@ -71,7 +71,7 @@ export class LiveReport {
         pause = FIRST_PAUSE_MS;
         await this.listen();
         await this.sleep(SHORT_PAUSE_MS);
-        continue; // The server ends a stream after a while; the next refresh tells whether it is still there.
+        continue; // The server ends a stream after a while; the next refresh shows whether it is still there.
       } catch (error) {
         failure = error;
       }

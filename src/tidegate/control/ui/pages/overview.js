@@ -107,7 +107,7 @@ function Tasks({ report, tasks }) {
   const columns = [
     { name: "task", title: "Task", value: (each) => each.task },
     { name: "busy", title: "Busy", value: (each) => each.busy, show: (each) => html`<span class="with-bar">${percent(each.busy)}<${WorkBar} work=${each} /></span>`, right: true },
-    number("held", "Held", percent, "Waiting until somebody takes the output"),
+    number("held", "Held", percent, "Waiting until the output is read"),
     number("rows_in", "Rows in", count),
     { name: "skew", title: "Skew", value: (each) => rowSkew(report, each), show: (each) => times(rowSkew(report, each)), right: true, hint: "Rows in, as a multiple of the mean of the level" },
     number("rows_out", "Rows out", count),

@@ -17,7 +17,7 @@ const TONES = {
 
 const WORDS = { IN_PROGRESS: "in progress", INITIALIZING: "starting", CREATED: "starting", CANCELLING: "stopping", LOST: "Driver gone" };
 
-/** A circle, a triangle, a square with a cross, a ring: told apart without colour. */
+/** A circle, a triangle, a square with a cross, a ring: distinct without colour. */
 export function Shape({ tone }) {
   return html`<svg class=${`shape ${tone}`} viewBox="0 0 12 12" width="12" height="12" aria-hidden="true">${DRAWN[tone]()}</svg>`;
 }
