@@ -168,7 +168,7 @@ def test_a_frame_is_taken_row_by_row(checkpoint: tg.Savepoint, tmp_path: Path) -
     assert written.state("b", "one").get(("bob", 1)) == 7
 
 
-def test_arrow_tables_are_taken_too(tmp_path: Path) -> None:
+def test_arrow_tables_are_accepted(tmp_path: Path) -> None:
     table = pa.table({"user": ["ann", "ann", "bob"], "day": [1, 2, 1], "n": [5, 6, 7]})
     writer = tg.SavepointWriter.new("orders")
     writer = writer.with_state("a", "by_day", table, key="user string", value=int, map_key=int)
@@ -207,7 +207,7 @@ def test_windows_timers_and_operator_state_are_bootstrapped(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("contents", [[("u", 1.0), ("u", 2.0)], pa.table({"k": ["u", "u"], "v": [1.0, 1.0]})])
-def test_a_key_that_comes_twice_is_refused(tmp_path: Path, contents: Any) -> None:
+def test_a_duplicate_key_is_refused(tmp_path: Path, contents: Any) -> None:
     writer = tg.SavepointWriter.new("orders").with_state("t", "n", contents, key="user string", value=float)
     with pytest.raises(ChangeRefused, match="'u'"):
         writer.write(tmp_path / "sp")

@@ -110,7 +110,7 @@ def test_operator_state_is_a_list_or_the_broadcast_map() -> None:
 
 @pytest.mark.feature("A25")
 @pytest.mark.parametrize("where", [{"operator": True}, {"union": True}])
-def test_operator_state_is_nothing_else(where: Any) -> None:
+def test_operator_state_takes_no_other_kinds_time_to_live_or_windows(where: Any) -> None:
     for kind, given in ((tg.ValueState, (int,)), (tg.MapState, (str, int)), (tg.ReducingState, (int, max))):
         with pytest.raises(TypeError, match="unexpected keyword argument"):
             kind(*given, **where)  # type: ignore[operator]

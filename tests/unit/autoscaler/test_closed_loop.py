@@ -81,7 +81,7 @@ def test_a_load_that_changes_slowly_in_one_direction_is_followed_in_that_directi
     assert drive.job.backlog <= rate * 60
 
 
-def test_a_load_that_rises_and_falls_each_day_is_followed_without_more_turns_than_it_has() -> None:
+def test_a_daily_load_is_followed_without_extra_changes_of_direction() -> None:
     def arrivals(second: float) -> float:
         return 5_000 * (1 - 0.7 * cos(2 * pi * second / 86_400))
 

@@ -104,7 +104,7 @@ def test_a_recommendation_is_always_within_its_limits(
     assert found.recommended >= (1 - config.scale_down_factor) * parallelism - 1e-6
 
 
-def test_scaling_down_waits_and_then_goes_to_the_most_that_was_needed_meanwhile() -> None:
+def test_scaling_down_waits_and_then_uses_the_highest_need_of_the_interval() -> None:
     config = replace(AT_ONCE, scale_down_interval_ms=5 * MINUTE, alignment=ParallelismAlignment.OFF, window_ms=MINUTE)
     decider = ScalingDecider(config, 128)
     loads = [3, 3, 10, 3, 3, 3, 3, 3]
@@ -172,7 +172,7 @@ def test_what_an_epoch_takes_besides_its_rows_counts_only_if_its_rows_are_limite
     assert (free.fixed_s, free.true_processing_rate) == (0, 200)
 
 
-def test_the_source_stage_takes_its_time_whatever_the_parallelism() -> None:
+def test_the_time_of_the_source_stage_does_not_depend_on_the_parallelism() -> None:
     found = decided(levels=(level(0, 6_000, 12), level(1, 6_000, 18))).evaluation
     assert found is not None
     assert found.true_processing_rate == pytest.approx(200)
@@ -240,7 +240,7 @@ def test_the_aggregator_chooses_the_task(aggregator: BusyTimeAggregator, load: f
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=60))
-def test_epochs_are_put_together_without_losing_any(lengths: list[int]) -> None:
+def test_epochs_are_combined_without_losing_any(lengths: list[int]) -> None:
     collector, start, found = SampleCollector(600_000), 0, []
     for length in lengths:
         end = start + length * 1000
@@ -263,7 +263,7 @@ def test_an_epoch_that_reads_nothing_does_not_move_the_time_up_to_which_rows_wer
     assert (joined.to_ms, joined.last_began_ms, joined.pending_rows) == (2 * MINUTE, 0, 0)
 
 
-def test_epochs_of_two_attempts_are_not_put_together() -> None:
+def test_epochs_of_two_attempts_are_not_combined() -> None:
     collector = SampleCollector(60 * 90_000)
     assert collector.add(minute(0)) is None
     other = collector.add(minute(1, running_since_ms=MINUTE))

@@ -79,7 +79,9 @@ def steady(rate: float) -> dict[str, Any]:
         ),
     ],
 )  # fmt: skip
-def test_a_decision_says_what_and_why(minutes: float, job: dict[str, Any], kind: str, parts: list[str]) -> None:
+def test_an_explanation_has_the_decision_and_its_reasons(
+    minutes: float, job: dict[str, Any], kind: str, parts: list[str]
+) -> None:
     found, text = told(recorded(minutes, **job))
     assert found == kind, text
     assert [part for part in parts if part not in text] == [], text

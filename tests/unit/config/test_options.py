@@ -334,12 +334,12 @@ def test_restart_strategies_have_flinks_defaults() -> None:
         ("pipeline.auto-generate-uids", "false", "nothing to make up"),
     ],
 )
-def test_what_means_nothing_on_spark_is_accepted_with_the_reason(key: str, value: str, why: str) -> None:
+def test_options_without_meaning_on_spark_are_accepted_with_a_reason(key: str, value: str, why: str) -> None:
     told = [note.text for note in read_options(ON | {key: value}).notes]
     assert any("no effect on Spark" in text and why in text for text in told)
 
 
-def test_what_is_not_written_yet_says_what_happens_until_then() -> None:
+def test_options_not_implemented_yet_say_what_happens_until_then() -> None:
     told = notes({"state.changelog.dstl.dfs.compression.enabled": True})
     assert "not acted on yet" in told["state.changelog.dstl.dfs.compression.enabled"]
     assert "not compressed yet" in told["state.changelog.dstl.dfs.compression.enabled"]
@@ -542,7 +542,7 @@ def test_every_field_of_checkpointing_has_an_option() -> None:
 
 
 @pytest.mark.parametrize("option", ALL, ids=lambda option: option.key)
-def test_every_option_reads_its_own_default_and_says_something(option: Option[Any]) -> None:
+def test_every_option_parses_its_default_and_has_a_description(option: Option[Any]) -> None:
     if option.default is not None:
         assert option.parse(option.shown_default()) == option.default
     assert option.text.endswith(".")

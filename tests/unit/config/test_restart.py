@@ -81,7 +81,7 @@ def test_a_failure_before_the_restart_is_merged_into_it() -> None:
     assert decision == Restart(at_ms=1_000, delay_ms=600, merged=True)
 
 
-def test_a_quiet_time_resets_the_delay() -> None:
+def test_a_period_without_failures_resets_the_delay() -> None:
     strategy = ExponentialDelay(jitter=0, reset_ms=10_000)
     assert replay(strategy, 0, 1_001, 2_501 + 9_999)[-1] == 2_250
     assert replay(strategy, 0, 1_001, 2_501 + 10_000)[-1] == 1_000
@@ -93,7 +93,7 @@ def test_exponential_delay_gives_up_after_its_attempts_unless_reset() -> None:
     assert replay(strategy, 0, 5_000, 30_000, 34_000) == [1_000, 1_500, 1_000, 1_500]
 
 
-def test_giving_up_says_which_option_allowed_how_much() -> None:
+def test_the_final_error_names_the_option_and_its_limit() -> None:
     _, decision = on_failure(FixedDelay(attempts=2), FailureHistory(attempts=2), 0, middle)
     assert decision == GiveUp("Restarts are used up: restart-strategy.fixed-delay.attempts allows 2.")
 

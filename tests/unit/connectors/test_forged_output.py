@@ -242,7 +242,7 @@ def test_every_accepted_name_lies_below_the_sink_and_names_the_output(parts: lis
 
 @given(data=st.data(), payload=st.sampled_from(["file", "topic", "copy", "prepared", "rows"]))
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
-def test_bytes_that_were_changed_anywhere_are_refused_or_mean_the_same(data: st.DataObject, payload: str) -> None:
+def test_bytes_changed_anywhere_are_refused_or_decode_to_the_same(data: st.DataObject, payload: str) -> None:
     """One byte of a true payload is replaced, removed or added. Nothing may be read or contacted before it is checked."""
     true, committer = {
         "file": ([{"final": NAME, "hidden": HIDDEN}], FileSink("/nonexistent/out").create_committer(context())),

@@ -44,7 +44,7 @@ def test_method_of_a_wrapped_object_is_found(name: str, offers: Callable[[object
 
 
 @pytest.mark.parametrize(("name", "offers"), OPTIONAL)
-def test_attribute_of_that_name_is_no_method(name: str, offers: Callable[[object], bool]) -> None:
+def test_an_attribute_that_is_not_callable_is_no_hook(name: str, offers: Callable[[object], bool]) -> None:
     assert not offers(type("HasAttribute", (), {name: None})())
 
 

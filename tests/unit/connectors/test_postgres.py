@@ -43,7 +43,7 @@ def as_server_reads(field: str) -> str | None:
         min_size=1,
     )
 )
-def test_every_text_comes_back(rows):
+def test_every_text_is_read_back_unchanged(rows):
     text = copy_text(batch_from_rows(rows, Schema.parse("a string, b string")), Schema.parse("a string, b string"))
     lines = text.decode().split("\n")
     assert lines.pop() == ""
@@ -187,7 +187,7 @@ def test_a_transaction_takes_whole_epochs_up_to_its_size(monkeypatch):
 
 
 @pytest.mark.feature("J16")
-def test_prepared_transactions_stand_alone_and_keep_the_order_of_epochs():
+def test_prepared_transactions_are_committed_alone_in_the_order_of_epochs():
     prepared = Prepared("gid", 1)
     ordered = [waiting(1, 0, rows("x")), waiting(2, 0, prepared), waiting(2, 1, prepared), waiting(3, 0, rows("y"))]
     assert places(_transactions(ordered)) == [[(1, 0)], [(2, 0)], [(2, 1)], [(3, 0)]]

@@ -14,7 +14,7 @@ def test_objects_come_in_the_order_of_their_tokens():
     assert list(read_ahead(str.encode, [])) == []
 
 
-def test_a_few_are_read_at_the_same_time_and_no_more():
+def test_a_limited_number_of_objects_is_read_at_the_same_time():
     together, most, now, lock = threading.Barrier(AHEAD), 0, 0, threading.Lock()
 
     def read(token):

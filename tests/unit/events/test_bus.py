@@ -48,7 +48,7 @@ class Stuck(Recorder):
         super().on_rescale(event)
 
 
-def test_all_listeners_hear_events_of_several_threads_in_one_order_and_once() -> None:
+def test_all_listeners_get_events_of_several_threads_once_and_in_the_same_order() -> None:
     first, second = Recorder(), Recorder()
     bus = EventBus([first, second])
     threads = [

@@ -15,7 +15,7 @@ _names = st.lists(st.tuples(st.text(max_size=2).map(Uid), st.text(max_size=2)), 
 
 
 @pytest.mark.feature("A15", "I37")
-def test_a_state_that_comes_back_finds_its_number() -> None:
+def test_a_redeclared_state_keeps_its_number() -> None:
     first = assign({}, [A, B])
     without_b = assign(first, [A, C])
     assert assign(without_b, [C, B, A]) == {A: 1, B: 2, C: 3}

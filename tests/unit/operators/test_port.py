@@ -133,7 +133,7 @@ GAP = tg.EventTimeSessionWindows.with_gap("1 min")
         (lambda: keyed().deduplicate("op"), Capability.NONE),
     ],
 )
-def test_an_operator_does_many_at_a_time_where_nothing_else_has_a_say(declared, can):
+def test_an_operator_processes_batches_unless_another_feature_forbids_it(declared, can):
     with tg.testing.harness(declared()) as h:
         assert h._subtasks[0].operator._attached.capabilities == can
 

@@ -229,7 +229,7 @@ def test_callable_join_function_is_closed_and_notified_of_checkpoints(kind, monk
 
 
 @BACKENDS
-def test_deduplication_lets_the_first_row_of_a_key_pass(backend):
+def test_deduplication_emits_the_first_row_of_a_key(backend):
     orders, _ = two_streams()
     with tg.testing.harness(orders.deduplicate("once", ttl="1 s"), state_backend=backend) as h:
         h.set_processing_time(500)

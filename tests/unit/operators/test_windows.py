@@ -99,7 +99,7 @@ WATERMARKS = st.dictionaries(st.integers(0, 39), MOVES, max_size=4)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.feature("A4", "A5", "B11", "B12")
 @given(events=EVENTS, watermarks=WATERMARKS, cut=st.integers(0, 40))
-def test_windows_hold_what_came_in_time_whatever_the_order_and_through_a_restore(kind, events, watermarks, cut):
+def test_windows_contain_all_rows_in_time_in_any_order_and_after_a_restore(kind, events, watermarks, cut):
     check_windows("hashmap", kind, events, watermarks, cut)
 
 
@@ -188,7 +188,7 @@ HOW = pytest.mark.parametrize("how", ["process", "reduce", "aggregate"])
 @HOW
 @given(events=EVENTS, cut=st.integers(0, 40))
 @settings(max_examples=examples(50))
-def test_sessions_merge_whatever_the_order_and_through_a_restore(how, events, cut):
+def test_sessions_merge_in_any_order_and_after_a_restore(how, events, cut):
     check_sessions("hashmap", how, events, cut)
 
 

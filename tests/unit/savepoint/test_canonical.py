@@ -59,7 +59,7 @@ def restored(target: Path, tasks: list[TaskState], groups: tuple[int, int], stat
 
 
 @pytest.mark.feature("I23")
-def test_the_bytes_that_come_back_mean_the_same(snapshot: StoredSnapshot, tmp_path: Path) -> None:
+def test_restored_bytes_decode_to_the_same_entries(snapshot: StoredSnapshot, tmp_path: Path) -> None:
     held, tasks = written(snapshot, tmp_path / "sp")
     again = restored(tmp_path / "sp", tasks, (0, 127), {1, 2, 3})
     plain = {key: raw for key, raw in held if key[2:4] != b"\x00\x03"}

@@ -89,7 +89,7 @@ def test_tables_written_by_the_task_contain_the_whole_version(home: Home) -> Non
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_task_that_dies_at_any_step_is_followed_by_one_that_leaves_no_row_twice(tmp_path: Path, point: str) -> None:
+def test_a_task_killed_at_any_step_is_repeated_without_duplicate_rows(tmp_path: Path, point: str) -> None:
     home = Home(tmp_path, "hashmap")
 
     def die(reached: str, **context: object) -> None:

@@ -104,7 +104,7 @@ def test_max_parallelism_is_part_of_the_verdict() -> None:
 
 
 @pytest.mark.feature("I32")
-def test_sources_come_and_go() -> None:
+def test_sources_may_be_added_and_removed() -> None:
     answer = judge(BEFORE, JobNow(BEFORE.operators, (Uid("taps"),)))
     assert outcomes(answer)["taps/None"] == "new"
     assert [v.uid for v in answer.refusals] == ["clicks"]

@@ -201,7 +201,7 @@ def test_a_savepoint_needs_its_own_directory(heap_origin: StoredSnapshot, tmp_pa
 
 
 @pytest.mark.parametrize("point", ["savepoint.copy.1-pinned", "savepoint.copy.2-written", "savepoint.copy.3-published"])
-def test_a_copy_that_dies_is_a_savepoint_or_is_none(
+def test_an_interrupted_copy_is_a_complete_savepoint_or_none(
     heap_origin: StoredSnapshot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     def die(reached: str) -> None:
@@ -224,7 +224,7 @@ def test_a_copy_that_dies_is_a_savepoint_or_is_none(
 
 
 @pytest.mark.feature("I21")
-def test_a_disposal_that_dies_is_done_again(
+def test_an_interrupted_disposal_is_repeated(
     heap_origin: StoredSnapshot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy_snapshot(heap_origin, open_storage(tmp_path / "sp"))
@@ -254,7 +254,7 @@ def test_the_origin_is_pinned_while_it_is_read(tmp_path: Path) -> None:
     assert history.storage.list("orders/pins") == []
 
 
-def test_a_checkpoint_that_its_job_gave_up_is_not_copied(tmp_path: Path) -> None:
+def test_a_checkpoint_that_its_job_dropped_is_not_copied(tmp_path: Path) -> None:
     history = History(tmp_path)
     old = StoredSnapshot.open(history.checkpoint(1, TOTALS))
     for id in (2, 3):

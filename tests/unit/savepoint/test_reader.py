@@ -54,7 +54,7 @@ def history(tmp_path: Path, request: pytest.FixtureRequest) -> History:
 
 
 @pytest.mark.feature("I29")
-def test_every_entry_comes_back_typed(history: History) -> None:
+def test_every_entry_is_read_with_its_type(history: History) -> None:
     with SnapshotReader(StoredSnapshot.open(history.checkpoint(1, TOTALS, PAIRS))) as reader:
         assert {e.key: e.value for e in reader.entries("totals", "total")} == TOTALS.holds["total"]
         seen = {(e.key, e.map_key): e.value for e in reader.entries("totals", "seen")}
@@ -128,7 +128,7 @@ def test_a_damaged_file_is_never_read(history: History) -> None:
         list(reader.entries("totals", "total"))
 
 
-def test_what_is_not_there_is_said_with_what_is(history: History) -> None:
+def test_errors_for_missing_names_list_the_existing_ones(history: History) -> None:
     path = history.checkpoint(1, TOTALS)
     with pytest.raises(SnapshotNotFound, match="checkpoints list"):
         StoredSnapshot.open(path + "0")

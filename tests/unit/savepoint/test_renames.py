@@ -91,7 +91,7 @@ def versions(draw: st.DrawFn) -> Names:
 
 @pytest.mark.feature("I31")
 @given(st.lists(st.tuples(versions(), st.frozensets(st.sampled_from("abcde"), max_size=2)), min_size=1, max_size=6))
-def test_no_version_of_a_job_loses_a_state_without_a_word(steps: list[tuple[Names, frozenset[str]]]) -> None:
+def test_no_version_of_a_job_loses_a_state_silently(steps: list[tuple[Names, frozenset[str]]]) -> None:
     job = Versions()
     assert job.start({"a": ()}) is not None
     for names, drops in steps:
@@ -263,7 +263,7 @@ def test_a_skipped_version_is_no_obstacle_if_all_earlier_names_are_declared() ->
 
 
 @pytest.mark.feature("I31")
-def test_a_state_that_was_given_up_earlier_is_not_in_the_way_of_a_new_one() -> None:
+def test_a_state_that_was_dropped_earlier_does_not_block_a_new_one() -> None:
     job = Versions()
     assert job.start({"a": (), "b": ()}) == {"a": 1, "b": 2}
     assert job.start({"a": ()}) == {"a": 1}

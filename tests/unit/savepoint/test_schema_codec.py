@@ -103,7 +103,7 @@ def test_plain_values_have_the_bytes_of_the_users_types(tp: Any, data: st.DataOb
 @everything
 @given(data=st.data())
 @settings(max_examples=examples(25), deadline=None)
-def test_a_column_gives_back_what_it_was_given(tp: Any, data: st.DataObject) -> None:
+def test_a_column_returns_the_values_that_were_written(tp: Any, data: st.DataObject) -> None:
     stored = [codec_of(tp).encode(value) for value in data.draw(st.lists(VALUES[tp], max_size=5))]
     plain, form = schema_codec(schema_of(tp)), arrow_form(schema_of(tp))
     column, exact = to_column([plain.decode(raw) for raw in stored], form, lambda row: stored[row])

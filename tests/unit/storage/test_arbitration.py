@@ -97,7 +97,7 @@ class Shaky:
 
 
 @given(st.text("knlcr", max_size=12))
-def test_whatever_is_lost_an_outcome_is_true(script: str) -> None:
+def test_a_reported_outcome_is_true_whichever_message_is_lost(script: str) -> None:
     """k: works, n: not done and fails, l: done and fails, c: done and answers "exists", r: another one was first."""
     store = Shaky(script)
     try:

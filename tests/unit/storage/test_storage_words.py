@@ -31,7 +31,7 @@ from tidegate.testing.storage import MemoryStorage
 
 @pytest.mark.feature("D24")
 @given(st.text(min_size=1, max_size=15).filter(lambda text: text.isprintable()))
-def test_any_name_is_a_segment_and_comes_back(name: str) -> None:
+def test_any_name_can_be_encoded_as_a_segment_and_decoded(name: str) -> None:
     segment = encode_segment(name)
     assert check_path("s", segment) == segment
     assert decode_segment(segment) == name
@@ -117,7 +117,7 @@ def test_a_store_that_ignores_conditions_fails_the_probe() -> None:
     assert store.list() == []
 
 
-def test_errors_travel_whole() -> None:
+def test_errors_are_pickled_completely() -> None:
     error = pickle.loads(pickle.dumps(OutcomeUnknown.of("s3://b", "log/1", "timeout")))
     assert (type(error), error.store, error.path, error.retryable) == (OutcomeUnknown, "s3://b", "log/1", False)
     assert isinstance(error, StorageError)

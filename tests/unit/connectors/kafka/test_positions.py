@@ -60,7 +60,7 @@ def test_positions_that_are_there_are_fine(at):
 
 @pytest.mark.feature("J11", "N2")
 @given(st.dictionaries(PLACES, st.tuples(st.integers(0, 500), st.integers(0, 500)), min_size=1), st.integers(1, 300))
-def test_an_epoch_is_bounded_and_every_row_comes_in_the_end(places, most):
+def test_epochs_are_bounded_and_every_row_is_read_eventually(places, most):
     at = {place: start for place, (start, _) in places.items()}
     latest = {place: start + more for place, (start, more) in places.items()}
     for _ in range(1 + sum(more for _, more in places.values())):

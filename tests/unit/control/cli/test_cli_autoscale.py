@@ -19,7 +19,7 @@ def autoscale(*words: str) -> Result:
     return CliRunner().invoke(main, ["autoscale", *words])
 
 
-def test_a_running_job_says_what_it_would_do_and_why(server: RestServer, run: Pretended) -> None:
+def test_the_autoscaler_of_a_running_job_is_explained(server: RestServer, run: Pretended) -> None:
     run.autoscaler = Run().epochs(12, 12_000, 11_000)
     told = autoscale("explain", "orders", "-m", server.url)
     assert told.exit_code == 0, told.output

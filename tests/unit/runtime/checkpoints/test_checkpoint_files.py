@@ -109,7 +109,7 @@ def test_a_shared_file_stays_as_long_as_any_checkpoint_names_it(tmp_path: Path, 
 
 
 @pytest.mark.feature("E10")
-def test_what_belongs_to_one_checkpoint_is_in_its_folder_and_goes_with_it(tmp_path: Path) -> None:
+def test_files_of_one_checkpoint_are_in_its_folder_and_deleted_with_it(tmp_path: Path) -> None:
     with Driver(tmp_path, interval=RARELY, incremental=True) as driver:
         driver.note_position("many files " * 2_000)
         driver.checkpoint(1)
@@ -124,7 +124,7 @@ def test_what_belongs_to_one_checkpoint_is_in_its_folder_and_goes_with_it(tmp_pa
 
 @pytest.mark.feature("C1", "D27", "E11")
 @pytest.mark.usefixtures("lists")
-def test_checkpoints_come_and_go_without_anybody_asking(tmp_path: Path) -> None:
+def test_checkpoints_are_taken_and_deleted_automatically(tmp_path: Path) -> None:
     with Driver(tmp_path, interval=1_000, inline_threshold=0) as driver:
         for key in range(5):
             driver.pass_time(1_000)

@@ -219,7 +219,7 @@ def test_rows_make_the_next_checkpoint_worth_taking(place: Place) -> None:
 
 
 @pytest.mark.feature("C3", "C6", "H4")
-def test_the_state_of_an_epoch_goes_with_the_positions_at_which_its_batch_ended(place: Place) -> None:
+def test_the_state_of_an_epoch_is_stored_with_the_positions_at_which_its_batch_ended(place: Place) -> None:
     with place.run(sources=SOURCES) as loop:
         batch: Any = object()
         epochs = Epochs(running(loop), place.folder / "query", None)

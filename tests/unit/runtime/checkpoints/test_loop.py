@@ -215,7 +215,7 @@ def test_a_checkpoint_reuses_files_of_the_last_one_if_the_job_or_the_request_say
 
 @pytest.mark.feature("I11", "I24")
 @pytest.mark.parametrize("form", ["CANONICAL", "NATIVE"])
-def test_a_savepoint_says_how_it_is_written(place: Place, form: str) -> None:
+def test_a_savepoint_records_its_format(place: Place, form: str) -> None:
     with place.run() as loop:
         path = loop.savepoint(str(place.folder / "sp"), terminal=False, format=form).result(WAIT_S)
         assert loop.statistics.latest_savepoint is not None
@@ -264,9 +264,7 @@ def test_savepoints_outlive_the_checkpoints_that_follow_them(place: Place) -> No
 
 @pytest.mark.feature("I19")
 @pytest.mark.parametrize("claims", [True, False])
-def test_a_savepoint_goes_with_the_checkpoint_that_takes_its_place_if_it_was_given_away(
-    place: Place, claims: bool
-) -> None:
+def test_only_a_claimed_savepoint_is_deleted_when_it_is_subsumed(place: Place, claims: bool) -> None:
     with place.run() as loop:
         path = loop.savepoint(str(place.folder / "sp"), terminal=False).result(WAIT_S)
     with place.run("next", path, claims, keep=2) as loop:
@@ -369,7 +367,7 @@ def test_an_attempt_continues_with_the_clocks_of_the_latest_checkpoint(place: Pl
 
 @pytest.mark.feature("C6")
 @pytest.mark.parametrize(("lines", "fixed"), [(("10", "20"), True), (("10", "-"), False)])
-def test_a_source_that_has_not_begun_has_yet_to_fix_where_it_begins(
+def test_a_source_that_has_not_begun_still_needs_its_start_position(
     place: Place, lines: tuple[str, ...], fixed: bool
 ) -> None:
     with place.run(sources=(Uid("rates"), Uid("orders"))) as loop:
@@ -501,7 +499,7 @@ def test_the_size_of_an_incremental_checkpoint_is_what_it_uploaded(place: Place)
 
 
 @pytest.mark.feature("K1")
-def test_the_duration_of_an_upload_comes_with_its_acknowledgement(place: Place) -> None:
+def test_an_acknowledgement_has_the_duration_of_its_upload(place: Place) -> None:
     task, version, clock = TaskId(1, Slot(0)), VersionId(EpochId(Term(1), 1), AttemptId(1)), ManualClock()
     state = TaskState(task=task, key_groups=(0, 63), backend="hashmap", version=version, files=FileList())
     with place.run(clock=clock) as loop:

@@ -30,7 +30,7 @@ def made(id: int) -> Materialized:
 
 
 @pytest.mark.feature("G13")
-def test_every_task_has_its_turn_in_an_interval() -> None:
+def test_every_task_is_materialized_once_in_an_interval() -> None:
     turns = Materializations(1000, TASKS, 3)
     assert turns.due(at(0)) == ()
     seen: list[TaskId] = []
@@ -45,7 +45,7 @@ def test_every_task_has_its_turn_in_an_interval() -> None:
     assert sorted(seen) == list(TASKS)
 
 
-def test_the_first_turn_is_that_of_any_task() -> None:
+def test_the_first_materialization_may_be_of_any_task() -> None:
     """A job that restarts more often than the interval passes would never come to the last tasks."""
     turns = Materializations(1000, TASKS, 3, first=2)
     turns.due(at(0))
@@ -66,7 +66,7 @@ def test_without_an_interval_there_are_none() -> None:
     assert [turns.due(at(ms)) for ms in (0, 10**9)] == [(), ()]
 
 
-def test_one_turn_at_a_time() -> None:
+def test_one_task_is_materialized_at_a_time() -> None:
     turns = Materializations(400, TASKS, 3)
     turns.due(at(0))
     turns.begin(7, turns.due(at(100)), at(100))

@@ -530,7 +530,7 @@ def test_a_refusal_and_the_end_of_the_job_fail_requests_that_wait_for_output(pla
             late().result(WAIT_S)
 
 
-def test_a_sweep_that_comes_while_another_begins_is_not_lost() -> None:
+def test_a_sweep_requested_while_another_begins_is_not_lost() -> None:
     out = Target()
     began, go_on = threading.Event(), threading.Event()
 
@@ -640,7 +640,7 @@ def test_waiting_output_is_stored_once_and_committed_by_the_next_start(
         eventually(lambda: not [f.path for f in place.storage.list("job") if "/output-" in f.path])
 
 
-def test_output_that_is_refused_for_good_stops_the_job_and_is_not_offered_again(place: Place) -> None:
+def test_permanently_refused_output_stops_the_job_and_is_not_offered_again(place: Place) -> None:
     out, up = Target(), Target()
     out.error = CommitRefused("no such table")
     with place.run(out=out, up=up) as job:
@@ -916,7 +916,7 @@ def test_tasks_ask_a_target_that_could_not_be_asked_until_it_has_taken_output(pl
         assert compares(job) == [False]
 
 
-def test_what_a_task_reports_does_not_let_the_driver_begin_a_second_publication() -> None:
+def test_a_report_of_a_task_does_not_make_the_driver_begin_a_second_commit() -> None:
     """An order that was given before the driver took over is answered while the driver publishes."""
     schedule, last = ReleaseSchedule(), EpochId(Term(1), 2)
     due = Ledger(commit_of(EpochId(Term(1), number)) for number in (1, 2)).up_to(last)

@@ -26,7 +26,7 @@ def test_a_checkpoint_has_the_requests_of_its_task_and_of_the_driver(tmp_path: P
     assert (first.cost_dollars, second.cost_dollars) == (None, None), "a directory costs nothing"
 
 
-def test_a_failed_checkpoint_has_its_requests_too(tmp_path: Path) -> None:
+def test_a_failed_checkpoint_has_its_storage_calls(tmp_path: Path) -> None:
     with Driver(tmp_path, interval="1 h", tolerable_failures=5) as driver:
         driver.run_epoch(0)
         answer = driver.loop.request()

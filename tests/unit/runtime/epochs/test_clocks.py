@@ -55,7 +55,7 @@ def test_the_slowest_source_holds_the_watermark_and_one_without_rows_holds_it_al
     assert clocks.next(sources, 3).watermark_ms == 699
 
 
-def test_neither_clock_goes_back():
+def test_neither_clock_moves_backwards():
     sources = [source("a")]
     clocks = after(Clocks(), sources, 500, a=1000)
     clocks = after(clocks, sources, 500, a=20)
@@ -113,7 +113,7 @@ def test_a_split_that_was_never_heard_of_does_not_hold_anything():
     assert clocks.next(sources, 20).watermark_ms == 399
 
 
-def test_a_watermark_of_ones_own_is_made_of_the_greatest_time_and_the_clock():
+def test_a_custom_watermark_is_computed_from_the_greatest_time_and_the_clock():
     sources = [source("a", generator=lambda greatest, clock: min(greatest, clock - 50))]
     clocks = Clocks().after(EpochTime(10), {"a": 500}, sources)
     assert clocks.next(sources, 400).watermark_ms == 350

@@ -87,7 +87,7 @@ def test_a_task_that_has_not_reported_its_timers_looks_at_them_if_it_has_state()
     assert clock.wake(1, time, [True, True]) == (True, True)
 
 
-def test_a_level_without_timers_has_none_to_look_at():
+def test_a_level_without_timers_checks_none():
     clock = job_clock()
     assert clock.has_timers
     assert clock.wake(0, clock.begin_epoch(final=False, stands=False), [True, True]) == ()

@@ -47,7 +47,7 @@ def test_what_workers_can_import_stays(beside):
     assert own_modules(modules, [str(jobs)], ["", str(jobs)]) == []
 
 
-def test_what_is_installed_stays_wherever_the_program_lies(beside):
+def test_installed_modules_are_not_shipped_wherever_the_program_is(beside):
     _, modules = beside
     places = [str(path) for path in sys.path]
     assert own_modules({name: modules[name] for name in ("json", "pytest", "tidegate")}, places, []) == []

@@ -26,7 +26,7 @@ STEPS = st.lists(
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(-YEAR_MS, YEAR_MS), STEPS)
-def test_it_never_goes_back_and_never_stands_still(checkpoint_ahead_ms: int, steps: list[tuple[int, int]]) -> None:
+def test_processing_time_never_moves_backwards(checkpoint_ahead_ms: int, steps: list[tuple[int, int]]) -> None:
     clock = ManualClock(5, NOW_MS)
     time = first = ProcessingTime.begin(clock.now(), NOW_MS + checkpoint_ahead_ms)
     elapsed_ms = 0

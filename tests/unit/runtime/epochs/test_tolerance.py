@@ -46,7 +46,7 @@ def test_a_mark_within_each_limit_is_enough_however_long_the_job_takes(pauses_ms
         silence = silence.at_mark(now_ms)
 
 
-def test_a_job_that_falls_silent_is_interrupted_and_the_message_names_the_option():
+def test_a_job_without_progress_is_interrupted_and_the_message_names_the_option():
     session = Session()
     marks = iter([True, True])
     watch = ProgressWatch(60, "the.option", Tolerance(), lambda: next(marks, False), unheard=6)

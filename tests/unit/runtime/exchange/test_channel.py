@@ -124,7 +124,7 @@ def sendings(draw):
     chunk_bytes=st.sampled_from([1, 60, 500, 1 << 20]),
     waiting_bytes=st.sampled_from([1, 300, 1 << 22]),
 )
-def test_whatever_is_sent_arrives_once_and_in_order_in_its_slot(pieces, chunk_bytes, waiting_bytes):
+def test_every_row_arrives_once_and_in_order_in_its_slot(pieces, chunk_bytes, waiting_bytes):
     (edge,) = [each for each in edges() if not each.broadcast]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(channel, "CHUNK_BYTES", chunk_bytes)

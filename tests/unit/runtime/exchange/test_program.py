@@ -59,7 +59,7 @@ print(codec_of(Rule).decode(b"\\x83\\xa5limit\\xcb\\x40\\x08\\0\\0\\0\\0\\0\\0\\
 
 
 @pytest.mark.large
-def test_types_of_state_of_the_main_script_can_be_sent_and_mean_the_same(tmp_path):
+def test_state_types_of_the_main_script_can_be_sent_and_are_equal(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     sent = subprocess.run([sys.executable, str(script)], capture_output=True, check=True).stdout

@@ -105,7 +105,7 @@ def test_another_row_that_fails_at_the_second_try_is_left_to_the_restart_strateg
 
 
 @pytest.mark.parametrize("error", [ConnectionError("away"), TimeoutError("late"), CorruptState("disk")])
-def test_what_lies_outside_the_program_is_left_to_the_restart_strategy_however_often_it_comes(error):
+def test_repeated_errors_outside_the_program_are_left_to_the_restart_strategy(error):
     found = after_user_error([report(error)], [report(error)])
     assert isinstance(found, UserCodeError)
     assert not found.fatal

@@ -52,7 +52,7 @@ def test_a_placement_is_a_permutation_that_brings_everyone_home(data):
 
 
 @given(st.lists(st.sampled_from([A, B]), min_size=1, max_size=20), st.data())
-def test_homeless_is_said_only_when_a_host_is_short_of_partitions(layout, data):
+def test_slots_are_unplaceable_only_if_a_host_has_too_few_partitions(layout, data):
     homes = data.draw(st.lists(st.sampled_from([A, B, C]), min_size=len(layout), max_size=len(layout)))
     short = {home for home in homes if homes.count(home) > layout.count(home)}
     result = place(layout, homes)

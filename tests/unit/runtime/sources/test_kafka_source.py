@@ -32,7 +32,7 @@ def test_a_wrong_choice_is_reported_at_once(choice, words):
         kafka_source(None, "host:9092", **{"topics": "t"} | choice)
 
 
-def test_an_error_of_ours_comes_back_as_itself():
+def test_an_error_of_tidegate_keeps_its_type():
     raised = RowsGone(["partition 0 of 't' at 4"])
     through_spark = RuntimeError(
         f"[STREAM_FAILED] …\n  File …\ntidegate.connectors.kafka.errors.RowsGone: {raised}\n\nJVM …"

@@ -94,7 +94,7 @@ def test_a_path_without_a_scheme_that_leads_elsewhere_is_refused_with_its_first_
 
 
 @pytest.mark.feature("J11")
-def test_files_that_are_declared_kept_are_still_looked_at_where_they_can_be(read):
+def test_files_declared_kept_are_still_checked_where_possible(read):
     directory, positions, kept = read
     kept.unlink()
     with pytest.raises(FilesVanish):

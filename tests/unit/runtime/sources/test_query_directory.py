@@ -123,7 +123,7 @@ def test_where_a_source_begins_is_kept_before_its_first_batch_but_not_the_files_
 
 
 @pytest.mark.feature("C16", "H3", "J11")
-def test_a_rebuilt_directory_says_what_the_old_one_said(tmp_path):
+def test_a_rebuilt_directory_equals_the_original(tmp_path):
     old, new = tmp_path / "old", tmp_path / "new"
     notes(old, 0, n0=LISTED)
     notes(old, 1, n0="v1\n17")

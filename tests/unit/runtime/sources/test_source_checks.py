@@ -30,7 +30,7 @@ KAFKA = (
         ("subscribe=minPartitions", None),
     ],
 )
-def test_a_kafka_partition_that_is_split_over_several_tasks_is_noticed(options: str, found: str | None) -> None:
+def test_a_kafka_partition_split_over_several_tasks_is_detected(options: str, found: str | None) -> None:
     assert reordering(KAFKA.format(options)) == found
 
 
