@@ -62,11 +62,13 @@ class ScalingDecider:
         if sample.pending_rows:
             self._row_limit = sample.largest_epoch
         stable_ms = sample.running_since_ms + config.stabilization_ms
+
         # By its beginning: a sample that reaches back into the start contains slow first epochs.
         if sample.from_ms < stable_ms:
             self._before = sample
             return self._wait(DecisionKind.STABILIZING, sample, stable_ms)
         self._window.append(sample)
+
         # Arrivals are a difference between two samples, so one alone decides nothing, however long it is.
         full_ms = self._window[0].from_ms + config.window_ms
         if sample.to_ms < full_ms or (self._before is None and len(self._window) < 2):
@@ -135,6 +137,7 @@ class ScalingDecider:
     def _decide(self, now_ms: int, evaluation: Evaluation) -> ScalingDecision:
         current, config = evaluation.parallelism, self._config
         needed = evaluation.parallelism_for(evaluation.target_capacity)
+
         # Towards what cannot be reached, only as far as more tasks help.
         exact = needed if needed <= current else min(needed, max(current, evaluation.reachable_parallelism))
         if needed > current == exact:
@@ -148,6 +151,7 @@ class ScalingDecider:
                 kind=kind, at_ms=now_ms, parallelism=current, recommended=current, evaluation=evaluation
             )
         computed = ceil(exact - _ROUNDING)
+
         # One step is bounded by factors of the current parallelism, as in Flink: the next measurement corrects the rest.
         factor = min(max(exact / current, 1 - config.scale_down_factor), 1 + config.scale_up_factor)
         limited = self._limited(ceil(factor * current - _ROUNDING), current)

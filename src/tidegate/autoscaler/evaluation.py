@@ -138,6 +138,7 @@ def evaluate(
     catch_up_rate = lag / catch_up_s if catch_up_s else 0.0
     restart_rate = target * restart_ms / 1000 / catch_up_s if catch_up_s else 0.0
     backlog = lag > 0 and lag > read_rate * config.backlog_threshold_ms / 1000
+
     # While it catches up it may be busy all the time, and is not too large.
     most, least = (1.0, 0.0) if backlog else (config.max_utilization, config.min_utilization)
     return Evaluation(

@@ -47,6 +47,7 @@ def copier_of(tp: Any) -> Callable[[Any], Any] | None:
     inner = schema["of"] if schema["type"] == "optional" else schema
     if _is_fixed(inner) or _is_fixed_class(tp, inner):
         return None
+
     # Everything else goes through its bytes, like a value that is read back from a checkpoint.
     codec = codec_of(tp)
     encode, decode = codec.encode, codec.decode

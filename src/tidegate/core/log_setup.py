@@ -90,6 +90,7 @@ def _locate(record: logging.LogRecord) -> bool:
     job = fields.setdefault("job", None)
     epoch = fields.setdefault("epoch", None)
     fields.setdefault("term", None)
+
     # Always set: the text format of a program may contain %(where)s.
     fields["where"] = f"[{' '.join(str(each) for each in (job, epoch) if each)}] " if job else ""
     return True
@@ -134,6 +135,7 @@ def configure_logging(stream: TextIO | None = None, format: str | None = None) -
     it, the environment variable TIDEGATE_LOG_FORMAT decides.
     """
     logger, root = logging.getLogger("tidegate"), logging.getLogger()
+
     # Any of these shows that the program has configured logging.
     if root.handlers or logger.handlers or logger.level != logging.NOTSET:
         return
@@ -146,6 +148,7 @@ def configure_logging(stream: TextIO | None = None, format: str | None = None) -
         handler.setFormatter(TextFormatter("\r\033[K" if stream.isatty() else ""))
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
+
     # A root handler that the program adds later would print each line again.
     logger.propagate = False
     logging.getLogger("py4j").setLevel(logging.ERROR)

@@ -168,6 +168,7 @@ _HASHABLE = frozenset({*_SCALAR_INFO.values(), "enum"})
 
 def _hashable(info: Any, path: str, inside: tuple[type, ...]) -> TypeSchema:
     schema = _describe(info, path, inside)
+
     # A tuple is hashable if all its parts are, at any depth.
     parts = [schema]
     while parts:

@@ -54,6 +54,7 @@ def codec_of(tp: Any) -> Codec:
 
     optional = schema["type"] == "optional"
     kind = schema["of"]["type"] if optional else schema["type"]
+
     # Most state is scalars. For these, comparing the class replaces the decoding that checks all other types.
     exact = _SCALARS.get(kind)
     if exact is not None:

@@ -120,6 +120,7 @@ def _of_the_driver(s: AlertSettings) -> Iterator[AlertRule]:
 
 def _of_checkpoints(s: AlertSettings) -> Iterator[AlertRule]:
     interval, age = _(c.CHECKPOINT_INTERVAL), _(c.UNPROTECTED_AGE)
+
     # With short intervals, a checkpoint would be too old between one evaluation and the next.
     limit = f"clamp_min({s.checkpoint_intervals} * {interval}, {2 * s.evaluation_s})"
     yield AlertRule(

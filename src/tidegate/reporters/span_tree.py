@@ -174,6 +174,7 @@ def epoch_span(event: EpochEvent) -> SpanTree:
     """
     start_ms, end_ms = event.started_ms, event.started_ms + event.duration_ms
     optional: dict[str, Value] = {} if event.watermark_ms is None else {"watermark": event.watermark_ms}
+
     # Only durations are known, so phases are placed from the end: the tasks ran last, right after planning. What is left at the
     # beginning are tries that were discarded.
     run_ms = max(start_ms, end_ms - event.run_ms)

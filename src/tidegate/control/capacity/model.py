@@ -287,8 +287,10 @@ def _size(work: Workload, c: Constants) -> _Size:
     }[work.function]
     per_row_s = (rows_cpu + (work.levels - 1) * c.further_level_cpu) / 1e6
     keys_per_s = work.touched(work.epoch_s) / work.epoch_s * work.levels
+
     # The rows may need fewer slots than the state does, which should not grow too large in one of them.
     by_state = math.ceil(work.state_bytes / (c.state_per_slot * GB))
+
     # What tasks cost whatever they process: a share of each core that is gone before the first row.
     overhead = work.levels * c.task_cpu / work.epoch_s
     usable, impossible = c.utilization - overhead, tuple[str, ...]()
@@ -357,8 +359,10 @@ def _requests(work: Workload, c: Constants, slots: int, uploads: _Uploads, stage
     part = c.part_size * MB
     stored = slots * _objects_per_slot(c, uploads.checkpoint_bytes / slots)
     stored += uploads.background_bytes_per_s * work.interval_s / part
+
     # A long list of files is an object of its task, and only written with new files.
     lists = slots if work.state_bytes / slots / (c.file_size * MB) > _FILES_IN_METADATA and stored else 0
+
     # Tasks of longer epochs store their acknowledgements instead of waiting for the next barrier.
     acks = slots * work.levels if 1000 * work.epoch_s > STORED_ACKS_MS else 0
     driver = c.driver_requests
@@ -392,6 +396,7 @@ def _judged(work: Workload, result: Capacity, before: tuple[str, ...]) -> Capaci
 
 def _warnings(work: Workload, result: Capacity) -> tuple[str, ...]:
     objects = result.state_bytes / 8e6  # parts of about 8 MB
+
     # Costs need not grow in proportion beyond the sizes at which they were measured.
     checks = (
         (

@@ -99,6 +99,7 @@ def _replay(out: Output, trace: ScalingTrace) -> None:
             {"job": trace.job, "decisions": decisions}, Line("The trace has no samples, so there is nothing to decide.")
         )
         return
+
     # Only where the decision changes: a trace of hours has one decision for each sample.
     start_ms = trace.samples[0].from_ms
     changes = [now for before, now in zip([None, *replayed], replayed) if before is None or _differ(before[0], now[0])]

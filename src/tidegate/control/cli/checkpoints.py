@@ -38,6 +38,7 @@ def list_(out: Output, directory: str | None) -> int:
     rows: list[tuple[Any, ...]] = []
     requests: list[tuple[Any, ...]] = []
     broken: list[tuple[str, str]] = []
+
     # One damaged job or checkpoint must not hide the others: a user lists them to find one that works.
     jobs = place_of(directory).jobs(on_broken=lambda name, error: broken.append((name, str(error))))
     for job in jobs:

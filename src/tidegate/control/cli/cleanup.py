@@ -167,6 +167,7 @@ def _show(
         )
         for each in findings
     ]
+
     # What is kept on purpose is listed, but --delete has nothing to do for it.
     ended = sum(each["deleted"] is True for each in documents)
     waiting = sum(each.kept is None for each in findings)

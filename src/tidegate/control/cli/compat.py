@@ -48,6 +48,7 @@ def command(
     snapshot = place_of(job_file).latest() if path is None else StoredSnapshot.open(path)
     job = load_job(job_file)
     recovery = recovery_of(job_file, recovery_options(allow, uids, renamed, drops))
+
     # The same steps as a start: the snapshot gets the uids that the user maps, then the names that the job declares, and is
     # judged under those.
     metadata = carried_over(translated(snapshot.metadata, recovery.uids), DeclaredNames.of(job.graph()))
@@ -59,6 +60,7 @@ def command(
         for v in verdict.verdicts
     ]
     rows = [(v["operator"], v["state"] or "", v["verdict"], v["reason"]) for v in verdicts]
+
     # As keys, so that advice that several states share is printed once, in order.
     advice = dict.fromkeys(f"{v.uid}{'/' + v.state if v.state else ''}: {v.advice}" for v in verdict.refusals)
     if any(v.outcome is VerdictKind.INCOMPATIBLE for v in verdict.refusals):

@@ -69,6 +69,7 @@ def command(  # noqa: PLR0913 one parameter for each option
         RULES_FILE: rules_file(settings),
         CONFIG_FILE: _scrape_config(addresses, token_file, evaluation_s=evaluation_s, scrape_s=scrape_s),
     }
+
     # All texts exist before the first file is written: a wrong option leaves no half of a set.
     folder = Path(directory)
     try:

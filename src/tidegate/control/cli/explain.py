@@ -29,6 +29,7 @@ def command(out: Output, codes: tuple[str, ...]) -> int:
     if not codes:
         out.show({"errors": [asdict(text) for text in texts.values()]}, *_listed(list(texts.values())))
         return 0
+
     # As copied from a log, `DUPLICATE_UID:`, or from the kind of a failure, `duplicate-uid`.
     names = [code.strip().rstrip(":").upper().replace("-", "_") for code in codes]
     explained = [texts[code] for code in names if code in texts]

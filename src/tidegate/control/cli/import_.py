@@ -68,6 +68,7 @@ def spark(  # noqa: PLR0913 one parameter for each option
 
     if (target is None) != dry_run:
         raise click.UsageError("Give either --to SAVEPOINT or --dry-run.")
+
     # The job is built with the session that also reads the state of the query: one JVM for both.
     move = SparkMove(
         load_job(job_file, session("tidegate-import")),
@@ -78,6 +79,7 @@ def spark(  # noqa: PLR0913 one parameter for each option
     if target is None:
         return _dry_run(out, move)
     query, plan = move.query, move.plan
+
     # Asked before the long work, not after it.
     same_order = same_order or _confirmed(move)
     began = time.monotonic()
@@ -120,6 +122,7 @@ def _dry_run(out: Output, move: SparkMove) -> int:
     from tidegate.runtime.sources.stopped_query import source_text
 
     query, plan = move.query, move.plan
+
     # Counting reads all of Spark's state: the only part of a dry run that takes long.
     states = [
         {

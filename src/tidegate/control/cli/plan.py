@@ -115,6 +115,7 @@ def command(out: Output, given: tuple[str, ...], file: Path | None, show_constan
         rows = [(each.name, f"{each.value:g}", each.unit, each.source) for each in constants.all]
         out.show({"constants": listed}, OutputTable("", ("Constant", "Value", "Unit", "Source"), rows))
         return 0
+
     # Required here and not by click, since --show-constants works without them.
     if missing := [f"--{name.replace('_', '-')}" for name in ("rows", "keys", "state_per_key") if asked[name] is None]:
         raise click.UsageError(f"Missing {', '.join(missing)}.")
@@ -195,6 +196,7 @@ def _blocks(result: Any, priced: bool) -> list[Block]:
         Facts("Checkpoints", checkpoints),
         Facts("Recovery and latency", recovery),
     ]
+
     # Last, where a terminal still shows them after a long answer.
     blocks += [Line("\nBeyond what was measured:")] if result.warnings else []
     blocks += [Line(f"- {text}") for text in result.warnings]

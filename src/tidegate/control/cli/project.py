@@ -43,6 +43,7 @@ class Project:
                 f"{self.name!r} cannot name a project, because it also names the job and its service. Use letters, digits, '-' "
                 "and '_', beginning with a letter, such as 'page-views'."
             )
+
         # Everything that can be wrong shows before the first file is written.
         texts = self._texts()
         try:

@@ -123,6 +123,7 @@ def command(out: Output, **flags: Any) -> int:
     line = _CommandLine(**flags)
     options = CommandLineOptions(map(_setting, line.settings))
     shared = shared_options()
+
     # Before anything is logged, so that the first line already has the format that was asked for.
     if line.log_format:
         options["log.format"] = line.log_format
@@ -131,6 +132,7 @@ def command(out: Output, **flags: Any) -> int:
     server_options = _take_server_options(options, shared)
     _add_flags(options, line)
     within_s = _seconds("--stop-within", line.stop_within)
+
     # The port is taken before the file is imported: a taken one should not be noticed after minutes of restoring. Clients that
     # connect meanwhile wait until the server answers.
     host = server_options["rest.bind-address"] or "127.0.0.1"
@@ -151,6 +153,7 @@ def command(out: Output, **flags: Any) -> int:
         check_before_spark(run_options, needs_savepoints=line.savepoint_on_stop)
 
     job = load_job(line.job_file, before_spark=check)
+
     # Executors have neither the job file nor the modules next to it.
     ship_by_value(module_of(line.job_file))
     ship_own_modules(str(Path(line.job_file).parent))
@@ -185,6 +188,7 @@ def command(out: Output, **flags: Any) -> int:
         code = ending.wait()
         server.linger(_LINGER_S)
         server.close()
+
     # With JSON the log has said all that follows, and its readers expect JSON in every line.
     if log_format != "json":
         _print_end(run, ending)

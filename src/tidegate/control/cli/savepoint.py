@@ -135,6 +135,7 @@ def copy(
     from tidegate.storage import open_storage
 
     snapshot = snapshot_of(origin)
+
     # All names on the command line are those of the origin, whatever is renamed by the same command.
     uids = dict(_pair(text) for text in renames)
     dropped = frozenset(_state(text) for text in drops)
@@ -170,6 +171,7 @@ def _as_declared(
     from tidegate.savepoint.renames import DeclaredNames, carried_over
 
     job = load_job(job_file)
+
     # The job declares names under its own uids; the snapshot still has those from before `--rename`.
     names = DeclaredNames.of(job.graph()).states
     by_old_uid = {**names, **{old: names.get(new, {}) for old, new in uids.items()}}

@@ -162,6 +162,7 @@ def _checkpoints(report: Report) -> Iterable[Text]:
             f"last: {completed['id']}, {ago}took {duration(completed['end_to_end_duration'])}, "
             f"{size(completed['checkpointed_size'])} of {size(completed['state_size'])}"
         )
+
     # A failure counts until a later checkpoint completes.
     if failed and (not completed or failed["id"] > completed["id"]):
         why = str(failed.get("failure_message") or "")

@@ -90,6 +90,7 @@ def recovery_of(job_file: str, options: Mapping[str, str]) -> RecoveryConfig:
     """Return what the next start of the job would recover with: the options in its file, those for all jobs, and `options`,
     which are as on the command line."""
     checkpoint = checkpoint_of(job_file)
+
     # Where checkpoints are, and how often they are taken, may come from -D. It makes no difference here.
     without_place = {DIR.key: ".", INTERVAL.key: "1 h"}
     for place in ({}, without_place):

@@ -78,6 +78,7 @@ def statistics_with_subtasks(
     level = statistics_by_level(stats, levels).get(vertex)
     if level is None:
         return None
+
     # Every subtask is listed, as in Flink: with figures if it has acknowledged, otherwise as pending.
     acknowledged = [task for task in stats.tasks if vertex_id(task.task.level) == vertex]
     subtasks: list[AnySubtaskCheckpointStatistics] = [

@@ -144,6 +144,7 @@ def abandoned_lineages(jobs: Sequence[StoredJob], job: StoredJob | None, named: 
         return Abandoned(frozenset(named) - kept.keys(), kept)
     if job is None:
         return Abandoned(frozenset(), kept)
+
     # In a copy of another directory, the records of earlier runs are the original's, which may continue their lines.
     since = ordinal(job.newest.here_since)
     recorded = {run.lineage for run in recorded_runs(job.storage, job.layout) if ordinal(run.term) >= since}
@@ -155,6 +156,7 @@ def _kept_by(job: StoredJob) -> Iterator[tuple[Lineage, str]]:
     newest = job.newest
     yield newest.lineage, f"the job {job.name!r} continues it"
     refs = [*newest.retained, *newest.owed, *newest.disposing]
+
     # A base that the job took itself and no longer retains is given up: no start uses it.
     is_discarded = newest.base is not None and newest.base.is_ours and newest.base not in newest.retained
     if newest.base is not None and not is_discarded:
@@ -233,6 +235,7 @@ def storage_findings(job: StoredJob) -> list[Finding]:
         return []
     base = job.newest.base
     storage = job.storage if base is None else _storage_for(job, base.metadata)
+
     # These are read to know what they need. One in another store is not opened, and this raises.
     for ref in (*job.newest.retained, *job.newest.owed):
         _storage_for(job, ref.metadata)

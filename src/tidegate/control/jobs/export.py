@@ -65,6 +65,7 @@ def export_state(
     if write is None:
         raise UnknownFormat(target)
     layout = snapshot.layout(uid, state)
+
     # Next to the target: a rename replaces a file at once only within one file system.
     private = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
     try:

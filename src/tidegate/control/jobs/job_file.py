@@ -120,8 +120,10 @@ def _imported(path: Path) -> Any:
     if spec is None or spec.loader is None:
         raise NoJob(f"{path} is not a Python file.")
     module = importlib.util.module_from_spec(spec)
+
     # Before it runs: dataclasses and pickle look up the module of a class there.
     sys.modules[spec.name] = module
+
     # As `python job.py` would: the file may import its neighbours.
     sys.path.insert(0, str(path.resolve().parent))
     try:

@@ -121,6 +121,7 @@ class ReportedJob(ABC):
     def details(self) -> JobDetailsInfo:
         report = self.report()
         shown, vertices = _overview(report), JobVertices(report, self.samples())
+
         # Flink lists every status, with 0 for one that the job never had. Reports keep the times of start and end only.
         timestamps = {**dict.fromkeys(_STATUSES, 0), "RUNNING": shown.start_time}
         if report.ended_ms is not None:

@@ -104,6 +104,7 @@ def jobs_in(
     """
     url = location(directory)
     own = open_storage(url, **options)
+
     # The first entry of a log is never deleted, so it marks the directory of a job.
     if _exists(own, JobLayout("x").log(1).removeprefix("x/")):
         above, folder = split_location(url)

@@ -142,6 +142,7 @@ def _without_record(job: StoredJob) -> RunReport:
     entry = job.newest
     readable, _ = job.readable_snapshots()
     snapshots = [snapshot.metadata for _, snapshot in readable]
+
     # Unknown figures are 0 or empty. The status is only what the job was last: the caller compares it with log and heartbeat.
     versions: dict[str, str] = {}
     parallelism = max_parallelism = 0

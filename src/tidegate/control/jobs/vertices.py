@@ -307,6 +307,7 @@ class JobVertices:
 def _io(subtasks: Sequence[Subtask]) -> IOMetricsInfo:
     """Return the sums over some subtasks, which are complete if every subtask has reported."""
     sums = {name: sum(subtask.figure(name) for subtask in subtasks) for name in _FIGURES}
+
     # Flink's flag: false means that the sum is too small, since a subtask has not reported.
     complete = bool(subtasks) and all(subtask.line is not None for subtask in subtasks)
     return IOMetricsInfo(

@@ -52,8 +52,10 @@ class Client:
             )
         self._token = token
         self._place = (host, port)
+
         # A proxy from the environment cannot reach the loopback of this machine, and would see the token.
         local = host == "localhost" or host == "::1" or host.startswith("127.")
+
         # An empty ProxyHandler replaces the one that urllib adds for the variables of the environment.
         handlers = [_NoRedirect(), *([urllib.request.ProxyHandler({})] if local else [])]
         self._opener = urllib.request.build_opener(*handlers)
@@ -61,6 +63,7 @@ class Client:
     def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         request = urllib.request.Request(f"{self._root}{path}", method=method)
         request.add_header("Content-Type", "application/json")
+
         # Looked up each time: the job may have been started, or started again, since the last request.
         token = self._token or find_token(*self._place)
         if token:

@@ -58,6 +58,7 @@ def _export(call: Call) -> Response:
     if format not in FORMATS:
         raise UnknownFormat(f"entries.{format}")
     folder = TemporaryDirectory(prefix="tidegate-export-")
+
     # The format is in the suffix, by which `export_state` chooses the writer.
     target = Path(folder.name) / f"entries.{format}"
     try:

@@ -153,12 +153,14 @@ class RequestChecks:
                 "This server does not answer to the name in the Host header. Call it by its address, or list the name in "
                 "rest.allowed-hosts.",
             )
+
         # 2. Programs send neither header. A browser sends them for every page, and a page cannot change them.
         origins, site = headers.getlist("origin"), headers.get("sec-fetch-site", "none")
         if site.lower() not in _OWN_SITE or not all(self._hosts.admits_origin(each, hosts[0]) for each in origins):
             return _Refusal(
                 403, "This request comes from a web page of another site, and those may not call this server."
             )
+
         # 3.
         if self._token is not None and not self._is_open(method, path) and not _bears(headers, self._token):
             return _Refusal(
@@ -172,6 +174,7 @@ class RequestChecks:
                 "The pages of this server only show the job. Start it with --allow-actions (tg.serve(…, allow_actions=True)) "
                 "to let them change something.",
             )
+
         # 4. A form of any page may be sent without a question by the browser, but never as JSON.
         if method not in _HARMLESS and (method == "POST" or _has_body(headers)):
             kind = headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -179,6 +182,7 @@ class RequestChecks:
                 return _Refusal(
                     415, "Send this request with Content-Type: application/json, also when its body is empty."
                 )
+
         # 5. What the client announces; `_read` counts what comes.
         length = headers.get("content-length", "0")
         if not (length.isascii() and length.isdigit()) or len(length) > 18 or int(length) > self._max_body_bytes:

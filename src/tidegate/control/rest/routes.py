@@ -35,6 +35,7 @@ def _document(operations: Iterable[Operation]) -> dict[str, Any]:
     """The whole document. Operations without a type for their answer are left out."""
     described = [each for each in operations if each.answer is not None]
     bodies = [each.body for each in described if each.body is not None]
+
     # Each type once, in the order of the paths: schemas are found by type below.
     types = list(dict.fromkeys([ErrorResponseBody, *(each.answer for each in described), *bodies]))
     references, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")

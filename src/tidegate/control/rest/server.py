@@ -93,6 +93,7 @@ def application(
         open_below=PREFIX,
         pages_may_act=allow_actions,
     )
+
     # Clients of Flink's REST may put the version of the API before a path.
     return Starlette(routes=[*ui_routes(), *routes, Mount("/v1", routes=routes)], middleware=[checks])
 
@@ -227,6 +228,7 @@ class RestServer:
             log_level="warning",
             lifespan="off",
         )
+
         # Before the first request is answered: without the file no command could call the server.
         # A token that the user chose is known to the callers: it is not written to disk.
         self._token_file: TokenFile | None = None

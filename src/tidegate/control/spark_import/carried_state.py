@@ -65,6 +65,7 @@ class KeyMatch:
         names = [name for name, _ in columns]
         by_name = {name for name, _ in key} <= set(names)
         places = [names.index(name) for name, _ in key] if by_name else list(range(len(key)))
+
         # By position, a column of the same name elsewhere would get the state of another key.
         if not by_name and any(name in names and names.index(name) != place for place, (name, _) in enumerate(key)):
             raise ValueError(

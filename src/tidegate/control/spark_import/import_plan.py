@@ -76,6 +76,7 @@ def plan_import(
     matches = _matched_sources(query, graph.sources, sources)
     nodes = [node for node in graph.stateful if isinstance(node, Process)]
     _check_numbers(operators, [operator.id for operator in query.operators], "operator")
+
     # An operator that the user has matched is offered to no other.
     matched = {uid: id for id, uid in operators.items()}
     verdicts: list[Verdict] = []
@@ -152,6 +153,7 @@ def _node_for(
                 f"{operator.name} does in Spark. It has: {_uids(nodes)}."
             )
         return node
+
     # Unless the user says so, only a single pair is certain.
     rivals = [other for other in all if _TAKES_OVER.get(other.name) is takes_over and other.id not in choices]
     fitting = [node for node in nodes if takes_over(node.function) and str(node.uid) not in matched]

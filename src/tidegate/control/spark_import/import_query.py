@@ -47,6 +47,7 @@ def import_spark_query(
         storage_options: Options of the object store of `to`, such as `region`.
     """
     move = SparkMove(job, checkpoint, sources=sources or {}, operators=operators or {})
+
     # Before the work: a script that is watched can still be stopped.
     for warning in move.warnings():
         log.warning("%s", warning)

@@ -64,6 +64,7 @@ def _carried(
     fields = fields_of(options)
     columns = _COLUMNS[state.kind]
     key = KeyMatch(node, fields["key"])
+
     # With a time to live, Spark wraps the value in a struct with the time at which it ends.
     ttl = bool(about.get("ttlEnabled"))
     _check_types(fields[f"{columns[-1]}.value" if ttl else columns[-1]], state.schema)

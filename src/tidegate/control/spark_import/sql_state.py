@@ -63,6 +63,7 @@ def window_state(operator: int, node: Process, fields_of: FieldsOf) -> list[Verd
     function: WindowOperator = node.function
     spark_name, uid = "aggregates of windows", str(node.uid)
     fields = fields_of({})
+
     # Spark stores the window as one column of the key, wherever the query named it.
     key_columns = fields["key"]
     place = next((at for at, (name, _) in enumerate(key_columns) if name == _WINDOW), None)
