@@ -135,7 +135,8 @@ class ScalingDecider:
         return ScalingDecision(kind=kind, at_ms=sample.to_ms, parallelism=p, recommended=p, until_ms=until_ms)
 
     def _decide(self, now_ms: int, evaluation: Evaluation) -> ScalingDecision:
-        current, config = evaluation.parallelism, self._config
+        current = evaluation.parallelism
+        config = self._config
         needed = evaluation.parallelism_for(evaluation.target_capacity)
 
         # Towards what cannot be reached, only as far as more tasks help.
@@ -191,7 +192,8 @@ class ScalingDecider:
     def _aligned(self, parallelism: int, current: int) -> int:
         """Return the first parallelism from the wanted one upwards that suits the key groups, not beyond the current one if the
         job is scaled down. The wanted one if there is none."""
-        mode, groups = self._config.alignment, self._key_groups
+        mode = self._config.alignment
+        groups = self._key_groups
         if mode is ParallelismAlignment.OFF:
             return parallelism
         most = current if parallelism < current else min(groups, max(current, self._config.max_parallelism))
@@ -205,7 +207,8 @@ class ScalingDecider:
         """When the job may be scaled down, and how: to the greatest parallelism that was wanted within the interval."""
         interval_ms = self._config.scale_down_interval_ms
         self._wanted.append(_WantedScaleDown(now_ms, parallelism, is_outside))
-        first, start_ms = self._wanted[0], now_ms - interval_ms
+        first = self._wanted[0]
+        start_ms = now_ms - interval_ms
         recent = [each for each in self._wanted if each.at_ms >= start_ms]
         # The first one says since when; of the others, only those that may still be the greatest.
         self._wanted = [first, *(each for each in recent if each is not first)]
@@ -217,5 +220,6 @@ class ScalingDecider:
         last = self._history[-1] if self._history else None
         if last is None or last.new <= last.old or last.new != evaluation.parallelism:
             return None
-        expected, actual = last.rate_expected - last.rate_before, evaluation.true_processing_rate - last.rate_before
+        expected = last.rate_expected - last.rate_before
+        actual = evaluation.true_processing_rate - last.rate_before
         return (expected, actual) if expected > 0 and actual / expected < self._config.effectiveness else None

@@ -112,7 +112,8 @@ def evaluate(
 ) -> Evaluation | None:
     """Evaluate the samples of a window. None if no task measured its time. `before`: the sample before them, if there is one.
     `row_limit`: how many rows an epoch reads at most, if that is limited."""
-    first, last = samples[0], samples[-1]
+    first = samples[0]
+    last = samples[-1]
     seconds = max(1, last.to_ms - first.from_ms) / 1000
     levels = _together(samples)
     if not levels:
@@ -197,7 +198,8 @@ def _fixed_s(samples: Sequence[EpochSample], busy_s: float, row_limit: int | Non
 def _arrival_rate(samples: Sequence[EpochSample], read_rate: float) -> float:
     """Return what arrived between the start of the last epoch of the first sample and that of the last one: the rows that were
     read of it, and those that were not. With a single sample, what was read."""
-    first, last = samples[0], samples[-1]
+    first = samples[0]
+    last = samples[-1]
     seconds = (last.last_began_ms - first.last_began_ms) / 1000
     if seconds <= 0:
         return read_rate

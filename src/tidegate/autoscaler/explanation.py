@@ -44,7 +44,8 @@ def _waiting(decision: ScalingDecision, config: AutoscalerConfig) -> str:
 
 
 def _conclusion(decision: ScalingDecision, evaluation: Evaluation, config: AutoscalerConfig) -> str:
-    p, recommended = decision.parallelism, decision.recommended
+    p = decision.parallelism
+    recommended = decision.recommended
     match decision.kind:
         case DecisionKind.SCALE_UP:
             return f"It would scale the job up from {p} to {recommended}."
@@ -118,7 +119,8 @@ def _needed(evaluation: Evaluation, config: AutoscalerConfig, restart_ms: int) -
     if evaluation.is_processing_backlog:
         yield "It is catching up, so it may be busy all the time and is not scaled down."
     else:
-        low, high = _number(evaluation.scale_up_threshold), _number(evaluation.scale_down_threshold)
+        low = _number(evaluation.scale_up_threshold)
+        high = _number(evaluation.scale_down_threshold)
         yield (
             f"It is too small below {low} rows/s (utilization above {config.max_utilization:.0%}) and too large above {high} "
             f"rows/s (below {config.min_utilization:.0%})."

@@ -50,7 +50,8 @@ def copier_of(tp: Any) -> Callable[[Any], Any] | None:
 
     # Everything else goes through its bytes, like a value that is read back from a checkpoint.
     codec = codec_of(tp)
-    encode, decode = codec.encode, codec.decode
+    encode = codec.encode
+    decode = codec.decode
     plain, shallow = _shallow(tp, inner)
 
     def copied(value: Any) -> Any:

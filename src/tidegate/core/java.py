@@ -24,7 +24,8 @@ def find_java() -> str | None:
 
 def java_problem() -> str | None:
     """Return what is wrong with the Java on this machine, as a sentence. None if it suits, or if its version is unknown."""
-    home, java = os.environ.get("JAVA_HOME"), find_java()
+    home = os.environ.get("JAVA_HOME")
+    java = find_java()
     if java is None:
         return f"JAVA_HOME is {home!r}, and has no bin/java." if home else "There is no `java` on the PATH."
     try:

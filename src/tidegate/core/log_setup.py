@@ -134,7 +134,8 @@ def configure_logging(stream: TextIO | None = None, format: str | None = None) -
     """Show lines of level INFO and above, unless the program has configured logging. `format` is `text` or `json`; without
     it, the environment variable TIDEGATE_LOG_FORMAT decides.
     """
-    logger, root = logging.getLogger("tidegate"), logging.getLogger()
+    logger = logging.getLogger("tidegate")
+    root = logging.getLogger()
 
     # Any of these shows that the program has configured logging.
     if root.handlers or logger.handlers or logger.level != logging.NOTSET:

@@ -119,7 +119,8 @@ def _of_the_driver(s: AlertSettings) -> Iterator[AlertRule]:
 
 
 def _of_checkpoints(s: AlertSettings) -> Iterator[AlertRule]:
-    interval, age = _(c.CHECKPOINT_INTERVAL), _(c.UNPROTECTED_AGE)
+    interval = _(c.CHECKPOINT_INTERVAL)
+    age = _(c.UNPROTECTED_AGE)
 
     # With short intervals, a checkpoint would be too old between one evaluation and the next.
     limit = f"clamp_min({s.checkpoint_intervals} * {interval}, {2 * s.evaluation_s})"
@@ -186,7 +187,9 @@ def _of_output(s: AlertSettings) -> Iterator[AlertRule]:
 
 
 def _of_input(s: AlertSettings) -> Iterator[AlertRule]:
-    rows, watermark, stall = _(c.SOURCE_RECORDS), _(c.WATERMARK), _d(s.stall_s)
+    rows = _(c.SOURCE_RECORDS)
+    watermark = _(c.WATERMARK)
+    stall = _d(s.stall_s)
     running = f'{ONE_JOB} {_(c.STATE)}{{status="RUNNING"}} == 1'
     yield AlertRule(
         name="TidegateSourceStalled",
@@ -213,7 +216,8 @@ def _of_input(s: AlertSettings) -> Iterator[AlertRule]:
 
 
 def _of_hosts(s: AlertSettings) -> Iterator[AlertRule]:
-    used, free = f"{_(c.MEMORY_USED)} / {_(c.MEMORY_BUDGET)}", f"{_(c.DISK_FREE)} / {_(c.DISK_SIZE)}"
+    used = f"{_(c.MEMORY_USED)} / {_(c.MEMORY_BUDGET)}"
+    free = f"{_(c.DISK_FREE)} / {_(c.DISK_SIZE)}"
     yield AlertRule(
         name="TidegateMemoryNearBudget",
         severity=Severity.WARNING,

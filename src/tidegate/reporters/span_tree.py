@@ -81,7 +81,8 @@ def _level_span(event: CheckpointEvent, level: int, tasks: Sequence[TaskCheckpoi
 def _task_span(event: CheckpointEvent, task: TaskCheckpoint) -> SpanTree:
     """Return the span of a task of a checkpoint with its phases in turn: the wait for the epoch in progress, the snapshot, the
     upload."""
-    phases, at_ms = [], float(event.triggered_ms)
+    phases = []
+    at_ms = float(event.triggered_ms)
     for name, took_ms in (("StartDelay", task.start_delay_ms), ("Snapshot", task.sync_ms), ("Upload", task.async_ms)):
         if took_ms:
             phases.append(SpanTree(name=name, start_ms=at_ms, end_ms=at_ms + took_ms))
@@ -172,7 +173,8 @@ def epoch_span(event: EpochEvent) -> SpanTree:
 
     A child never extends beyond its parent: clocks of executors may differ from that of the driver.
     """
-    start_ms, end_ms = event.started_ms, event.started_ms + event.duration_ms
+    start_ms = event.started_ms
+    end_ms = event.started_ms + event.duration_ms
     optional: dict[str, Value] = {} if event.watermark_ms is None else {"watermark": event.watermark_ms}
 
     # Only durations are known, so phases are placed from the end: the tasks ran last, right after planning. What is left at the

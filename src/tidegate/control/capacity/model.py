@@ -23,7 +23,8 @@ _FILES_IN_METADATA = 60
 _INLINE_BYTES = 20 * 1024
 _STAGED_CHUNK_BYTES = 16 << 20
 """A task stores the rows for one sink and epoch in objects of this size."""
-_HOT_KEYS, _HOT_ROWS = 0.2, 0.8
+_HOT_KEYS = 0.2
+_HOT_ROWS = 0.8
 
 # The largest sizes of the benchmarks that `constants` names. Beyond them, figures are extrapolated.
 MEASURED_TASKS = 10_000
@@ -89,7 +90,8 @@ class Workload:
         rows = self.rows_per_s * seconds
         if self.distribution is KeyDistribution.UNIFORM:
             return _distinct(self.keys, rows)
-        hot, cold = self.keys * _HOT_KEYS, self.keys * (1 - _HOT_KEYS)
+        hot = self.keys * _HOT_KEYS
+        cold = self.keys * (1 - _HOT_KEYS)
         return _distinct(hot, rows * _HOT_ROWS) + _distinct(cold, rows * (1 - _HOT_ROWS))
 
     @property
@@ -293,7 +295,8 @@ def _size(work: Workload, c: Constants) -> _Size:
 
     # What tasks cost whatever they process: a share of each core that is gone before the first row.
     overhead = work.levels * c.task_cpu / work.epoch_s
-    usable, impossible = c.utilization - overhead, tuple[str, ...]()
+    usable = c.utilization - overhead
+    impossible = tuple[str, ...]()
     slots = work.parallelism or max(1, by_state)
     for _ in range(8):  # The cost of a key depends on how many keys a task has; this converges quickly.
         busy = work.rows_per_s * per_row_s + keys_per_s * c.key_cpu / 1e6 * _growth(work.keys / slots, c)
@@ -433,7 +436,8 @@ def _warnings(work: Workload, result: Capacity) -> tuple[str, ...]:
 
 
 def _impossible(work: Workload, result: Capacity) -> tuple[str, ...]:
-    per_executor, line = result.upload_bytes_per_s_per_executor, work.uplink_bytes_per_s
+    per_executor = result.upload_bytes_per_s_per_executor
+    line = work.uplink_bytes_per_s
     checks = (
         (
             per_executor > line,

@@ -124,8 +124,10 @@ def diff(out: Output, before: str, after: str) -> None:
     from tidegate.control.jobs.checkpoint_place import snapshot_of
     from tidegate.savepoint.diff import differences, files_between
 
-    old, new = snapshot_of(before), snapshot_of(after)
-    changes, files = list(differences(old.metadata, new.metadata)), files_between(old, new)
+    old = snapshot_of(before)
+    new = snapshot_of(after)
+    changes = list(differences(old.metadata, new.metadata))
+    files = files_between(old, new)
     out.show(
         {
             "changes": [{"what": c.what, "before": c.before, "after": c.after} for c in changes],
@@ -189,7 +191,8 @@ def _row(job: str, ref: CheckpointRef, snapshot: StoredSnapshot, is_base: bool) 
 
 
 def _requests(use: StorageUse) -> tuple[Any, ...]:
-    requests, cost = use.requests, use.estimated_cost_dollars
+    requests = use.requests
+    cost = use.estimated_cost_dollars
     shown = None if cost is None else f"${cost:.6f}"
     return requests.write, requests.list, requests.read, requests.delete, size(use.written_bytes), shown
 

@@ -73,7 +73,8 @@ def command(out: Output, job_or_dir: str | None, delete: bool, lineages: tuple[s
             searched.append(job)
     else:
         # A directory does not say which targets its jobs write to.
-        targets, silent = [], []
+        targets = []
+        silent = []
         searched = [each for each in jobs if each.url.startswith(_normal(place.url))]
 
     now_ms = SYSTEM_CLOCK.now().wall_ms

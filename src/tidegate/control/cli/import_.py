@@ -78,7 +78,8 @@ def spark(  # noqa: PLR0913 one parameter for each option
     )
     if target is None:
         return _dry_run(out, move)
-    query, plan = move.query, move.plan
+    query = move.query
+    plan = move.plan
 
     # Asked before the long work, not after it.
     same_order = same_order or _confirmed(move)
@@ -121,7 +122,8 @@ def _confirmed(move: SparkMove) -> bool:
 def _dry_run(out: Output, move: SparkMove) -> int:
     from tidegate.runtime.sources.stopped_query import source_text
 
-    query, plan = move.query, move.plan
+    query = move.query
+    plan = move.plan
 
     # Counting reads all of Spark's state: the only part of a dry run that takes long.
     states = [

@@ -61,9 +61,11 @@ class LazyGroup(click.Group):
         if cmd_name not in _COMMANDS:
             return super().get_command(ctx, cmd_name)
         if cmd_name in _AMONG_JOBS:
-            module, name = "jobs", _AMONG_JOBS[cmd_name]
+            module = "jobs"
+            name = _AMONG_JOBS[cmd_name]
         else:
-            module, name = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name, "command"
+            module = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
+            name = "command"
         command: click.Command = getattr(importlib.import_module(f"tidegate.control.cli.{module}"), name)
         return command
 

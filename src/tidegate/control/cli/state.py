@@ -45,7 +45,8 @@ def show(out: Output, path: str, uid: str | None, state: str | None, limit: int)
     with SnapshotReader(snapshot) as reader:
         # One more than is shown, to know whether there are more.
         entries = list(islice(reader.entries(uid, state), limit + 1))
-    shown, more = [_entry(entry) for entry in entries[:limit]], len(entries) > limit
+    shown = [_entry(entry) for entry in entries[:limit]]
+    more = len(entries) > limit
 
     # A plain value has neither a namespace nor a map key: columns without content are left out.
     columns = [name for name in _COLUMNS if name in ("key", "value") or any(e[name] is not None for e in shown)]

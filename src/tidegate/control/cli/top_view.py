@@ -78,7 +78,9 @@ def frame(report: Report, most_tasks: int = 20, problem: str | None = None) -> R
 
 
 def _headline(report: Report) -> Text:
-    status, now, started = str(report.get("status")), report.get("now_ms"), report.get("started_ms")
+    status = str(report.get("status"))
+    now = report.get("now_ms")
+    started = report.get("started_ms")
     shown = visible(str(report.get("end_text") or status))
     line = Text.assemble((visible(str(report.get("job"))), "bold"), "  ", (shown, _STATUS_STYLES.get(status, "bold")))
     if now is not None and started is not None:
@@ -147,14 +149,17 @@ def _checkpoints(report: Report) -> Iterable[Text]:
     if not statistics:
         yield Text("not enabled", style="dim")
         return
-    counts, latest = statistics.get("counts") or {}, statistics.get("latest") or {}
+    counts = statistics.get("counts") or {}
+    latest = statistics.get("latest") or {}
     interval = (report.get("checkpoint_config") or {}).get("interval")
     every = "" if interval is None else f", every {show_ms(interval)}"
     yield Text(
         f"{counts.get('completed', 0)} completed, {counts.get('failed', 0)} failed, "
         f"{counts.get('in_progress', 0)} in progress{every}"
     )
-    completed, failed, now = latest.get("completed"), latest.get("failed"), report.get("now_ms")
+    completed = latest.get("completed")
+    failed = latest.get("failed")
+    now = report.get("now_ms")
     if completed:
         ended = completed["trigger_timestamp"] + completed["end_to_end_duration"]
         ago = "" if now is None else f"{duration(max(0, now - ended))} ago, "
@@ -171,7 +176,8 @@ def _checkpoints(report: Report) -> Iterable[Text]:
 
 def _sources(report: Report) -> Iterable[tuple[str, ...]]:
     for each in report.get("sources") or ():
-        lag, pending = each.get("event_time_lag_ms"), each.get("pending_rows")
+        lag = each.get("event_time_lag_ms")
+        pending = each.get("pending_rows")
         yield str(each["source"]), dash(lag, duration), dash(pending, lambda rows: f"{rows:,}")
 
 

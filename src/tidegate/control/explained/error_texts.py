@@ -89,7 +89,8 @@ def error_texts() -> dict[str, ErrorText]:
 def _parsed(section: str, family: str, concerns: str) -> ErrorText:
     title, _, body = section.partition("\n")
     code, name, *more = (part.strip() for part in title.split("·"))
-    block, test = _BLOCK.search(body), _TEST.search(body)
+    block = _BLOCK.search(body)
+    test = _TEST.search(body)
 
     # Without the example, which may contain lines that look like the headings below.
     prose = _TEST.sub("", _BLOCK.sub("", body))

@@ -106,7 +106,8 @@ def _parquet(path: Path, layout: StateLayout, entries: Iterator[StateEntry]) -> 
 
     from tidegate.savepoint.canonical_table import StateTable
 
-    table, count = StateTable(layout), 0
+    table = StateTable(layout)
+    count = 0
     with pq.ParquetWriter(path, table.schema, compression="zstd") as writer:
         while chunk := list(islice(entries, _BATCH)):
             writer.write_batch(table.batch(chunk))

@@ -76,7 +76,8 @@ class JobSnapshots:
 
     def check(self, path: str | None = None) -> SnapshotCheck:
         """Return whether all files of a snapshot exist with their sizes, as far as `CHECK_S` seconds suffice."""
-        snapshot, seen = self._snapshot(path), _FilesSeen(time.monotonic() + CHECK_S)
+        snapshot = self._snapshot(path)
+        seen = _FilesSeen(time.monotonic() + CHECK_S)
         problems: list[SnapshotProblem] = []
         with contextlib.suppress(_TimeIsOver):
             for problem in verify(snapshot, checksums=False, progress=seen.file):

@@ -53,7 +53,8 @@ def job_plan(job_id: str, job: str, graph: Outline, parallelism: Mapping[int, in
     levels = {node.uid: node.level for node in graph.nodes}
     inputs: dict[int, dict[tuple[int, str], None]] = {level: {} for level in levels.values()}
     for edge in graph.edges:
-        source, target = levels[edge.source], levels[edge.target]
+        source = levels[edge.source]
+        target = levels[edge.target]
         if source != target:
             inputs[target][source, _strategy(edge.exchange, source)] = None
     nodes = [

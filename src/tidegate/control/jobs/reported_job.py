@@ -120,7 +120,8 @@ class ReportedJob(ABC):
 
     def details(self) -> JobDetailsInfo:
         report = self.report()
-        shown, vertices = _overview(report), JobVertices(report, self.samples())
+        shown = _overview(report)
+        vertices = JobVertices(report, self.samples())
 
         # Flink lists every status, with 0 for one that the job never had. Reports keep the times of start and end only.
         timestamps = {**dict.fromkeys(_STATUSES, 0), "RUNNING": shown.start_time}
@@ -168,10 +169,12 @@ class ReportedJob(ABC):
 
     def full_report(self, allows_actions: bool) -> dict[str, Any]:
         """Return everything that pages show about the job, in tidegate's own form."""
-        report, now_ms = self.report(), SYSTEM_CLOCK.now().wall_ms
+        report = self.report()
+        now_ms = SYSTEM_CLOCK.now().wall_ms
         document: dict[str, Any] = msgspec.to_builtins(report)
         del document["process"]  # identifies the process of the driver; of no use on a page
-        checkpoints, config = report.checkpoints, report.checkpoint_config
+        checkpoints = report.checkpoints
+        config = report.checkpoint_config
         return document | {
             "now_ms": now_ms,
             "live": self.live,

@@ -53,7 +53,8 @@ _STATES: Mapping[str, ExecutionState] = {
 """The status of a job → what its tasks are in then."""
 _UNKNOWN_HOST = "(unassigned)"
 _IN_ORDER: tuple[ExecutionState, ...] = ("CREATED", "SCHEDULED", "DEPLOYING", "INITIALIZING", "RUNNING")
-_LOW, _HIGH = 0.1, 0.5
+_LOW = 0.1
+_HIGH = 0.5
 """From which share of the time on a task counts as held, and as held most of the time."""
 _FIGURES: Mapping[str, str | Metric] = {
     "read-bytes": "bytes_in",

@@ -43,7 +43,8 @@ class Client:
         self._root = (address if "://" in address else f"http://{address}").rstrip("/")
         parts = urlsplit(self._root)
         try:
-            host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+            host = parts.hostname or ""
+            port = parts.port or (443 if parts.scheme == "https" else 80)
         except ValueError:
             raise Unreachable(f"{address!r} is not an address such as {DEFAULT_ADDRESS}.") from None
         if parts.scheme not in ("http", "https") or not host or parts.username is not None:

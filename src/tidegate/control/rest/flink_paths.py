@@ -81,19 +81,24 @@ _REQUIREMENTS = (
 
 
 def _take_checkpoint(call: Call) -> TriggerResponse:
-    job, request = call.service, call.decoded(requests.CheckpointTriggerRequest)
+    job = call.service
+    request = call.decoded(requests.CheckpointTriggerRequest)
     return TriggerResponse(job.trigger_checkpoint(request.trigger_id or None, request.full))
 
 
 def _take_savepoint(call: Call) -> TriggerResponse:
-    job, request = call.service, call.decoded(requests.SavepointTriggerRequest)
-    target, trigger_id = request.target_directory or None, request.trigger_id or None
+    job = call.service
+    request = call.decoded(requests.SavepointTriggerRequest)
+    target = request.target_directory or None
+    trigger_id = request.trigger_id or None
     return TriggerResponse(job.trigger_savepoint(target, bool(request.cancel_job), trigger_id, request.format))
 
 
 def _stop(call: Call) -> TriggerResponse:
-    job, request = call.service, call.decoded(requests.StopWithSavepointRequest)
-    target, trigger_id = request.target_directory or None, request.trigger_id or None
+    job = call.service
+    request = call.decoded(requests.StopWithSavepointRequest)
+    target = request.target_directory or None
+    trigger_id = request.trigger_id or None
     return TriggerResponse(job.trigger_stop(target, trigger_id, bool(request.drain), request.format))
 
 
@@ -181,7 +186,8 @@ def _vertex(
     """`path` is below that of a vertex."""
 
     def act(call: Call) -> object:
-        job, id = call.job, call.in_path("vertex")
+        job = call.job
+        id = call.in_path("vertex")
         vertices = JobVertices(job.report(), job.samples())
         vertex = vertices.find(id)
         if vertex is None:

@@ -52,8 +52,10 @@ def _limit(call: Call) -> int:
 def _export(call: Call) -> Response:
     """Return a file of all entries of a state. It is written whole before the first byte is sent, so a client never takes a
     part for the whole."""
-    snapshots, snapshot = call.job.snapshots(), _snapshot(call)
-    uid, state = call.in_path("uid"), call.in_path("state")
+    snapshots = call.job.snapshots()
+    snapshot = _snapshot(call)
+    uid = call.in_path("uid")
+    state = call.in_path("state")
     format = call.request.query_params.get("format", "csv")
     if format not in FORMATS:
         raise UnknownFormat(f"entries.{format}")

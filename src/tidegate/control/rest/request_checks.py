@@ -155,7 +155,8 @@ class RequestChecks:
             )
 
         # 2. Programs send neither header. A browser sends them for every page, and a page cannot change them.
-        origins, site = headers.getlist("origin"), headers.get("sec-fetch-site", "none")
+        origins = headers.getlist("origin")
+        site = headers.get("sec-fetch-site", "none")
         if site.lower() not in _OWN_SITE or not all(self._hosts.admits_origin(each, hosts[0]) for each in origins):
             return _Refusal(
                 403, "This request comes from a web page of another site, and those may not call this server."

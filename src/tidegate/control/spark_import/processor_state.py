@@ -55,7 +55,8 @@ def processor_states(operator: int, properties: Mapping[str, Any], node: Process
 def _carried(
     operator: int, node: Process, state: ProcessorState | None, about: Mapping[str, Any], fields_of: FieldsOf
 ) -> CarriedState:
-    name, kind = about["stateName"], about["stateVariableType"]
+    name = about["stateName"]
+    kind = about["stateVariableType"]
     if state is None:
         raise ValueError(f"the processor of {str(node.uid)!r} does not declare a state of this name")
     if _KINDS.get(kind) is not state.kind:
@@ -90,7 +91,9 @@ class _VariableEntries:
         self._ttl = ttl
 
     def __call__(self, layout: StateLayout, rows: SparkRows) -> Iterator[StateEntry]:
-        key_of, state, ttl = self._key.of, self._state, self._ttl
+        key_of = self._key.of
+        state = self._state
+        ttl = self._ttl
         convert = _named_row(state)
         map_key_of = None if state.map_key is None else to_stored(state.name, state.map_key)
         lives_ms = state.ttl_ms
@@ -107,7 +110,8 @@ class _VariableEntries:
 def group_states(operator: int, node: Process, fields_of: FieldsOf) -> list[Verdict]:
     """Decide about the state and the timeouts of a function of applyInPandasWithState."""
     processing: StatefulProcessing = node.function
-    state, fields = processing.states[GROUP_STATE], fields_of({})
+    state = processing.states[GROUP_STATE]
+    fields = fields_of({})
     try:
         key = KeyMatch(node, fields["key"])
         _check_types(fields[f"value.{GROUP_STATE}"], state.schema)
@@ -141,7 +145,8 @@ def group_states(operator: int, node: Process, fields_of: FieldsOf) -> list[Verd
 
 def _named_row(state: ProcessorState) -> Callable[[Any], Any]:
     """Return what makes a value of a row: fields by name, as a snapshot has them."""
-    convert, schema = to_stored(state.name, state.schema), state.schema
+    convert = to_stored(state.name, state.schema)
+    schema = state.schema
     # Most states are flat, and take the short way.
     names = schema.names
     if not any(has_structs(field.type) for field in schema):

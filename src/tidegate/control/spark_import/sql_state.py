@@ -61,7 +61,8 @@ def aggregate_state(operator: int, node: Process, fields_of: FieldsOf) -> list[V
 def window_state(operator: int, node: Process, fields_of: FieldsOf) -> list[Verdict]:
     """Decide about `groupBy(window(…), …).agg(…)`: one value for each key and window, and the timer that ends the window."""
     function: WindowOperator = node.function
-    spark_name, uid = "aggregates of windows", str(node.uid)
+    spark_name = "aggregates of windows"
+    uid = str(node.uid)
     fields = fields_of({})
 
     # Spark stores the window as one column of the key, wherever the query named it.
@@ -228,7 +229,8 @@ def _decimal_sum(at: int, buffers: Sequence[Any]) -> Any:
 
 
 def _mean(at: int, whole: bool, buffers: Sequence[Any]) -> tuple[Any, int]:
-    total, count = buffers[at], buffers[at + 1]
+    total = buffers[at]
+    count = buffers[at + 1]
     if count == 0:
         return None, 0
     total = _not_overflown(total)
