@@ -44,7 +44,7 @@ class Project:
                 "and '_', beginning with a letter, such as 'page-views'."
             )
 
-        # Everything that can be wrong shows before the first file is written.
+        # Texts and checks come before the first file, so a mistake in a name leaves none behind.
         texts = self._texts()
         try:
             self._check_empty()
