@@ -1,5 +1,5 @@
 # Every target is a phase of .ci/run, where its command is written down.
-.PHONY: help ci setup format lint types imports test test-fast affected nightly features prove bench docs
+.PHONY: help ci setup format lint types imports test test-fast affected nightly features prove matrix bench docs
 
 help:
 	@echo "test-fast  tests that need no JVM and no server, about a minute"
@@ -16,6 +16,8 @@ help:
 	@echo "docs       build the documentation site with both generators into artifacts/site and artifacts/site-mkdocs, and check it"
 	@echo "features   which capabilities are proven"
 	@echo "prove      breaks each proven capability in a copy, and runs its tests; P='A13 --quick' narrows it"
+	@echo "matrix     a fixed suite with other versions of Python, Spark, Java and dependencies: hours; resumes."
+	@echo "           CELLS='python3.12 spark4.1.4' narrows it to cells whose name contains a word, STEPS=unit,walk to steps"
 	@echo "bench      B=keyed-count OUT=file.json [Q=--quick]"
 
 ci:
@@ -35,6 +37,10 @@ docs:
 
 prove:
 	@.ci/run prove $(P)
+
+# What cells have shown goes into the record and the page of the support matrix, also if some have failed.
+matrix:
+	@.ci/run matrix run $(CELLS) $(if $(STEPS),--steps $(STEPS)); ended=$$?; .ci/run matrix record && exit $$ended
 
 SIZE ?= 1
 nightly:

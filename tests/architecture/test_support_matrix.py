@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.matrix.cells import DEFAULT, PYTHONS, SPARKS
+from tests.matrix.record import in_page, recorded
 from tests.servers import flink_dashboard, hdfs, kafka, schema_registry
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,3 +62,13 @@ def test_python_and_spark_are_those_of_the_package() -> None:
     assert PROJECT["requires-python"].removeprefix(">=") in row("Python")[1]
     assert any(wanted == "pyspark[sql]>=4.1" for wanted in PROJECT["dependencies"])
     assert "4.1 or later" in row("Spark (PySpark)")[1]
+
+
+def test_the_table_of_versions_is_what_was_recorded() -> None:
+    assert in_page(PAGE, recorded()) == PAGE, "run `python -m tests.matrix record`"
+
+
+def test_the_matrix_has_the_oldest_versions_that_are_accepted_and_those_of_ci() -> None:
+    assert f">={PYTHONS[0]}" == PROJECT["requires-python"]
+    assert f"pyspark[sql]>={SPARKS[0].rpartition('.')[0]}" in PROJECT["dependencies"]
+    assert LOCKED["pyspark"] == DEFAULT.spark

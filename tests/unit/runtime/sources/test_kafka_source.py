@@ -7,7 +7,6 @@ import time
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import tidegate.runtime.sources.kafka_source as kafka_source_module
 from tidegate.connectors.kafka.errors import RowsGone
@@ -15,6 +14,10 @@ from tidegate.connectors.kafka.formats.decoding import Decoding
 from tidegate.connectors.kafka.reader import Cluster
 from tidegate.core.errors import GraphError, PreconditionFailed
 from tidegate.runtime.sources.kafka_source import KafkaDataSource, KafkaStreamReader, kafka_source, recognise
+
+ReadAllAvailable = pytest.importorskip(
+    "pyspark.sql.streaming.datasource", reason="kafka_source needs Spark 4.2"
+).ReadAllAvailable
 
 
 @pytest.mark.parametrize(
