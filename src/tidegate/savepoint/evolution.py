@@ -285,15 +285,21 @@ def _rebuilt(parts: list[tuple[str, str, _Convert | None]], added: Mapping[str, 
 
 
 def _unless_none(convert: _Convert | None) -> _Convert | None:
-    return None if convert is None else lambda value: None if value is None else convert(value)
+    if convert is None:
+        return None
+    return lambda value: None if value is None else convert(value)
 
 
 def _over_elements(convert: _Convert | None) -> _Convert | None:
-    return None if convert is None else lambda value: [convert(item) for item in value]
+    if convert is None:
+        return None
+    return lambda value: [convert(item) for item in value]
 
 
 def _over_values(convert: _Convert | None) -> _Convert | None:
-    return None if convert is None else lambda value: {key: convert(item) for key, item in value.items()}
+    if convert is None:
+        return None
+    return lambda value: {key: convert(item) for key, item in value.items()}
 
 
 def _sequences(old: Schema, new: Schema) -> tuple[Schema, Schema] | None:

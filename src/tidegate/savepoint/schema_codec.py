@@ -267,7 +267,9 @@ def _before_encoding(schema: Schema) -> _Convert | None:
 
 
 def _unless_none(convert: _Convert | None) -> _Convert | None:
-    return None if convert is None else lambda value: None if value is None else convert(value)
+    if convert is None:
+        return None
+    return lambda value: None if value is None else convert(value)
 
 
 def _inside(schema: Schema, of: Callable[[Schema], _Convert | None]) -> _Convert | None:

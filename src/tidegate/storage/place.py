@@ -8,8 +8,15 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 _FAMILIES = {
-    "s3a": "s3", "s3n": "s3", "webhdfs": "hdfs", "swebhdfs": "hdfs", "abfs": "az", "abfss": "az", "azure": "az", "adl": "az",
-}  # fmt: skip
+    "s3a": "s3",
+    "s3n": "s3",
+    "webhdfs": "hdfs",
+    "swebhdfs": "hdfs",
+    "abfs": "az",
+    "abfss": "az",
+    "azure": "az",
+    "adl": "az",
+}
 """Schemes that reach the same objects by another protocol."""
 
 

@@ -74,7 +74,9 @@ class Upload:
     def handle(self) -> FileHandle | None:
         """The handle of the stored file, or None until it is complete."""
         done = self._record
-        return None if done.checksum is None else FileHandle(done.path, done.size_bytes, done.checksum, done.part_bytes)
+        if done.checksum is None:
+            return None
+        return FileHandle(done.path, done.size_bytes, done.checksum, done.part_bytes)
 
     @property
     def parts_left(self) -> int:

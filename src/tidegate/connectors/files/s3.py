@@ -53,7 +53,8 @@ class S3Prefix:
     names_hidden = False
 
     def __init__(self, path: str, options: Mapping[str, str]) -> None:
-        self._bucket, _, prefix = path.partition("/")
+        bucket, _, prefix = path.partition("/")
+        self._bucket = bucket
         self._prefix = prefix.strip("/") + "/" if prefix.strip("/") else ""
         if unknown := set(options) - set(_OPTIONS):
             raise GraphError(

@@ -74,7 +74,9 @@ def markers_of(
 def epoch_in_table(lineage: Lineage, sink: Uid, marker: Callable[[str], int | None]) -> EpochId | None:
     """Return the epoch up to which the table has the output of a sink. `marker` returns the number under a name."""
     number = marker(marker_name(lineage, sink))
-    return None if number is None else marked_epoch(number, marker(term_marker_name(lineage, sink)))
+    if number is None:
+        return None
+    return marked_epoch(number, marker(term_marker_name(lineage, sink)))
 
 
 def outdated(names: Mapping[str, str], requests: Sequence[Committable]) -> list[str]:

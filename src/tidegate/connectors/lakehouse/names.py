@@ -38,7 +38,9 @@ def staged_output(lineage: Lineage, sink: Uid, name: str) -> tuple[EpochId, Slot
     """Return the epoch and slot in the name of a file, without folders. None: no writer of this lineage and sink chose it."""
     stem = re.escape(f"part-{segment(lineage)}-{segment(sink)}")
     found = re.fullmatch(rf"{stem}-([0-9]+)\.([0-9]+)-([0-9]{{5,}})-[0-9]+-[0-9]{{4,}}\.parquet", name)
-    return None if found is None else (EpochId(Term(int(found[1])), int(found[2])), Slot(int(found[3])))
+    if found is None:
+        return None
+    return EpochId(Term(int(found[1])), int(found[2])), Slot(int(found[3]))
 
 
 def segment(text: str) -> str:

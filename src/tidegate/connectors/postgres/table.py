@@ -75,6 +75,7 @@ class TargetTable:
 
 def check_table(table: TargetTable, rows: Schema, key: Sequence[str], two_phase: bool) -> None:
     """Raise TableRefused, saying what to change. `key`: the columns of an upsert, empty for appends."""
+    # One finding at a time, the most general first: what is said about columns of a view would be of no use.
     if table.kind not in ("r", "p"):
         raise TableRefused(f"{table} is not a table. Name the table to write to.")
     if not table.logged:

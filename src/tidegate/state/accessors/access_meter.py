@@ -190,7 +190,9 @@ class AccessMeter:
     @classmethod
     def wanted(cls, measuring: Measuring) -> AccessMeter | None:
         """Return a meter, or None if nothing is to be measured."""
-        return None if measuring.latencies is None and measuring.sizes is None else cls(measuring)
+        if measuring.latencies is None and measuring.sizes is None:
+            return None
+        return cls(measuring)
 
     def around(self, accessor: Any, spec: StateSpec) -> Any:
         """Return what functions use in place of the accessor."""

@@ -136,7 +136,8 @@ class OperatorList:
 
     def roll_back(self) -> None:
         if self._before is not None:
-            self._elements, length = self._before
+            elements, length = self._before
+            self._elements = elements
             del self._elements[length:]
             self._before = None
 

@@ -90,6 +90,7 @@ class ValueAccessor(KeyedAccessor):
         """
         if (self.value, self.update) != self._plain:
             return None
+        # The same variables as above, so both pairs of closures see one cache.
         scope, live, dirty, cleared = self._scope, self._live, self._dirty, self._cleared
         fetch, clear = self._fetch, self.clear
         reads_left = writes_left = interval
@@ -143,7 +144,9 @@ class ValueAccessor(KeyedAccessor):
         if self._scope.key in self._dirty:
             return self._live[self._scope.key]
         raw = self._raw()
-        return None if raw is None or (self.expiry is not None and self.expiry.expired(raw)) else self._read(raw)
+        if raw is None or (self.expiry is not None and self.expiry.expired(raw)):
+            return None
+        return self._read(raw)
 
     def _raw(self) -> bytes | None:
         key = self._scope.key

@@ -139,7 +139,8 @@ class KeyIndex:
         before = scope.key, scope.key_group
         try:
             for key, group, end in zip(self.keys, self.groups, ends):
-                scope.key, scope.key_group = key, group
+                scope.key = key
+                scope.key_group = group
                 yield key, self._rows[order[first:end]]
                 first = end
         finally:

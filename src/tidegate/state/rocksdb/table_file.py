@@ -85,7 +85,8 @@ class _Index:
 
     def __init__(self, block: bytes, suffix: int) -> None:
         """`suffix` is the length of what RocksDB has added to the keys."""
-        (self._count,) = struct.unpack("<I", block[-4:])
+        (count,) = struct.unpack("<I", block[-4:])
+        self._count = count
         start = len(block) - 4 - 4 * self._count
         self._restarts = struct.unpack(f"<{self._count}I", block[start:-4])
         self._block = block

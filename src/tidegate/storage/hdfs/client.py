@@ -31,7 +31,9 @@ class Reply:
     @property
     def refusal(self) -> str | None:
         """The class of the exception that the server raised, such as `FileNotFoundException`; None after success."""
-        return None if self.status < 400 else str(self._exception().get("exception") or f"HTTP status {self.status}")
+        if self.status < 400:
+            return None
+        return str(self._exception().get("exception") or f"HTTP status {self.status}")
 
     @property
     def message(self) -> str:

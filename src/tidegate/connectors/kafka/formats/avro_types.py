@@ -57,7 +57,9 @@ class AvroTypes:
             schema = json.loads(text)
         except json.JSONDecodeError as error:
             raise SchemaError(f"This is not an Avro schema: {error}.") from None
-        self.type, self.fix = self._read(schema, "", "value")
+        type, fix = self._read(schema, "", "value")
+        self.type = type
+        self.fix = fix
 
     def _read(self, schema: Any, namespace: str, at: str) -> tuple[DataType, Fix | None]:
         if isinstance(schema, list):

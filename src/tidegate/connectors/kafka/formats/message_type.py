@@ -19,9 +19,23 @@ _WRAPPERS = {
     for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 }
 _KINDS = {
-    1: "double", 2: "float", 3: "bigint", 5: "int", 6: "unsigned", 7: "bigint", 8: "boolean", 9: "string", 12: "binary",
-    13: "bigint", 14: "string", 15: "int", 16: "bigint", 17: "int", 18: "bigint", 4: "unsigned",
-}  # fmt: skip
+    1: "double",
+    2: "float",
+    3: "bigint",
+    5: "int",
+    6: "unsigned",
+    7: "bigint",
+    8: "boolean",
+    9: "string",
+    12: "binary",
+    13: "bigint",
+    14: "string",
+    15: "int",
+    16: "bigint",
+    17: "int",
+    18: "bigint",
+    4: "unsigned",
+}
 """Protobuf's numbers of field types. Unsigned integers take the next wider type."""
 _ENUM, _MESSAGE, _GROUP, _WIDE = 14, 11, 10, (4, 6)
 

@@ -118,7 +118,10 @@ def greatest_bound(value: Any) -> Any:
             except OverflowError:
                 return None
         case str() if len(value) > MAX_BOUND_CHARS:
-            return None if value[MAX_BOUND_CHARS] == LAST_CHARACTER else value[:MAX_BOUND_CHARS] + LAST_CHARACTER
+            # Nothing comes after the last character, so no shorter text is a bound.
+            if value[MAX_BOUND_CHARS] == LAST_CHARACTER:
+                return None
+            return value[:MAX_BOUND_CHARS] + LAST_CHARACTER
     return _exact(value)
 
 
