@@ -229,7 +229,7 @@ class Contestant:
             states.cache.size_bytes()
             states.flush()
             memory = {**store.memory(), "writeCacheUsage": float(states.cache.peak_bytes)}
-            states.release()
+            states.drop_cached()
             self._version = store.seal().version
             self._backend.tidy(self._root, Term(1), [self._version])
         return memory

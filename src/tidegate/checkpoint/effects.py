@@ -101,10 +101,10 @@ class Sweep:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Publish committables of one sink, given in order of (epoch, partition), each together with its marker.
+    """Commit committables of one sink, given in order of (epoch, partition), each together with its marker.
 
     Those that a marker already covers are skipped. Raises `CommitFailed` at the first one that the target does not
-    accept: those before it stay published, those after it were not tried.
+    accept: those before it stay committed, those after it were not tried.
     """
 
     committables: tuple[Committable, ...]

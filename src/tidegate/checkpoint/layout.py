@@ -77,7 +77,7 @@ class JobLayout:
         return f"{self.entries}/{folder:012d}/{slot:012d}"
 
     def metadata(self, checkpoint_id: int, term: Term | None = None) -> str:
-        """With a term: the name used if a predecessor's unpublished attempt occupies the plain one."""
+        """With a term: the name used if a predecessor's attempt that did not complete occupies the plain one."""
         return f"{self.root}/chk-{checkpoint_id}{'' if term is None else f'.{term}'}/_metadata"
 
     def exclusive(self, checkpoint_id: int, name: str) -> str:
@@ -112,7 +112,7 @@ class JobLayout:
         return self.staged(epoch, Uid("assignments"), AttemptId(0), name)
 
     def committed(self, lineage: Lineage, term: Term, checkpoint_id: int) -> str:
-        """Return the record that all output of a savepoint is published."""
+        """Return the record that all output of a savepoint is committed."""
         return f"{self.root}/committed/{encode_segment(lineage)}-{term}-{checkpoint_id}"
 
     @property

@@ -1,18 +1,18 @@
-"""The contract of a sink, as in Flink's Sink V2: a writer in the task stages rows, a committer publishes them later.
+"""The contract of a sink, as in Flink's Sink V2: a writer in the task stages rows, a committer makes them visible later.
 
 1. In the task: `write` batches of rows, then `prepare_commit` once all input is verified. Its result is sent with the
    acknowledgement. Nothing may be visible to readers yet; a discarded attempt leaves only orphans. If a target cannot hide
    rows, they wait in the job's own storage, through `context.staging`.
-2. At the committer: `commit` publishes, an epoch's output of all slots before any of the next. It may be called again
+2. At the committer: `commit` makes rows visible, an epoch's output of all slots before any of the next. It may be called again
    with the same requests, also by another process; the second call must change nothing, even if a reader has
-   meanwhile removed what the first call published. Publishing must therefore leave a marker of (lineage, sink, slot)
+   meanwhile removed what the first call committed. Committing must therefore leave a marker of (lineage, sink, slot)
    in the same step of the target. `tidegate.connectors.outcome` lists the possible outcomes. The sink's
    `publishes_in` determines where the committer runs.
-   A payload comes from a checkpoint or savepoint, which somebody else may have written. What is published, and where,
+   A payload comes from a checkpoint or savepoint, which somebody else may have written. What is committed, and where,
    follows from the request and from the sink's own configuration: a payload that says anything else is refused
-   (`UntrustedOutput`), before anything is published.
+   (`UntrustedOutput`), before anything is committed.
 3. At the committer: a marker that the job's history does not know (`CommitterContext.check_marker`) is output of a lost
-   or a copied history. The committer refuses to publish. If it can list its markers (`Marking`), the job checks them
+   or a copied history. The committer refuses to commit. If it can list its markers (`Marking`), the job checks them
    before it starts.
 4. At the committer, if it has a method `sweep`: remove what discarded attempts left, and markers that are no longer needed.
 5. At the cleaner, if the sink creates one (`CleansUp`): find and end what a lineage has left in the target that no job
@@ -118,7 +118,7 @@ class WriterContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committable:
-    """One committable with all it needs to be published by anyone, at any time."""
+    """One committable with all it needs to be committed by anyone, at any time."""
 
     lineage: Lineage
     sink: Uid
@@ -155,7 +155,7 @@ class CommitterContext:
         self, lineage: Lineage, sink: Uid, marker: EpochId | None, waiting: Collection[EpochId] = ()
     ) -> None:
         """Raise `ForeignOutput` if a marker in the target is not of the job's history. A committer calls this with every marker
-        that it reads, before it skips or publishes a request because of it. `waiting` are the epochs of the requests that the
+        that it reads, before it skips or commits a request because of it. `waiting` are the epochs of the requests that the
         committer skips if the marker is not below them: a marker of another history must not hide them. A committer that asks
         `covers` about each request needs no such list."""
         if marker is None:
@@ -173,17 +173,17 @@ class CommitterContext:
         return marker is None or history is None or history.knows(lineage, marker)
 
     def covers(self, lineage: Lineage, sink: Uid, marker: EpochId | None, epoch: EpochId) -> bool:
-        """Return whether a marker in the target says that output of this epoch was published. Raises `ForeignOutput` if the
+        """Return whether a marker in the target says that output of this epoch was committed. Raises `ForeignOutput` if the
         marker is not of the job's history.
 
         A marker of another history that the user has accepted, or that an abandoned lineage has, covers nothing of this one:
-        the output is published, and its own marker replaces the other one, even if that has a greater number.
+        the output is committed, and its own marker replaces the other one, even if that has a greater number.
         """
         if marker is None:
             return False
         history = self.history()
         known = _NO_HISTORY if history is None else history
-        # Moved back from a marker of its own, the target would not know any more what was published up to there.
+        # Moved back from a marker of its own, the target would not know any more what was committed up to there.
         hidden = known.is_own(marker.term) and known.hides(marker, epoch)
         self.check_marker(lineage, sink, marker, [epoch] if hidden else ())
         return known.covers(marker, epoch)
@@ -191,7 +191,7 @@ class CommitterContext:
 
 def check_markers(committer: Committer, sink: Uid, history: History) -> None:
     """Raise `ForeignOutput` if the target has output, of whatever slot, that is not of the job's history. A commit only sees the
-    markers of the slots that it publishes."""
+    markers of the slots that it commits."""
     if lists_markers(committer):
         markers = committer.markers(history.lineage, sink)
         if unknown := [epoch for epoch in markers if not history.knows(history.lineage, epoch)]:
@@ -216,7 +216,7 @@ def decoded(request: Committable, decode: Callable[[bytes], Payload]) -> Payload
 
 
 class SinkWriter(Protocol):
-    """Writes the rows of one slot and epoch, in the task. What it writes stays hidden until its committer publishes it."""
+    """Writes the rows of one slot and epoch, in the task. What it writes stays hidden until it is committed."""
 
     def write(self, batch: pa.RecordBatch, /) -> None:
         """Stage the rows of `batch`, which were checked against the sink's schema."""
@@ -262,15 +262,15 @@ class Committer(Protocol):
     """
 
     def commit(self, requests: Sequence[Committable], /) -> Sequence[CommitOutcome] | None:
-        """Publish `requests` of any number of slots and epochs, each with its marker, in as few transactions as the target
+        """Commit `requests` of any number of slots and epochs, each with its marker, in as few transactions as the target
         allows. They are sorted by (epoch, slot), and none may become visible after one of a later epoch. Requests that a
         marker already covers are skipped.
 
-        Raises on the first failure. What was published until then stays, and is skipped when the requests are repeated:
+        Raises on the first failure. What was committed until then stays, and is skipped when the requests are repeated:
         `RetryLater` and errors that are not ours repeat them, `CommitRefused` and `CommitInDoubt` stop the job.
 
-        A sink that publishes in tasks may receive the requests of single slots, in several processes at once. One that
-        publishes in the driver receives whole epochs, in order: later calls contain later epochs, or a repeat.
+        A sink that commits in tasks may receive the requests of single slots, in several processes at once. One that
+        commits in the driver receives whole epochs, in order: later calls contain later epochs, or a repeat.
 
         Returns COMMITTED or ALREADY_COMMITTED for each request, in order; or None if the
         committer does not distinguish them.
@@ -328,14 +328,14 @@ class OutputCleaner(Protocol):
 
     def find(self, lineage: Lineage, sink: Uid, /) -> Iterable[LeftOutput]:
         """Yield what this lineage and sink have left, and nothing of any other. Changes nothing in the target, and does not
-        create it. Anything that was ever published is not left."""
+        create it. Anything that was ever committed is not left."""
         ...
 
     def end(self, left: Sequence[LeftOutput], /) -> None:
         """Remove what `find` yielded, for good. What is gone already is skipped; after an error some of it is left.
 
-        Markers that say what was published stay. If the lineage comes back all the same, out of a backup, its committer must
-        not take what was removed for published: it raises.
+        Markers that say what was committed stay. If the lineage comes back all the same, out of a backup, its committer must
+        raise instead of treating what was removed as committed.
         """
         ...
 

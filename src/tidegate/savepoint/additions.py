@@ -151,7 +151,7 @@ def _empty(level: int, slot: int, slots: int, metadata: CheckpointMetadata) -> T
 
 
 def _checked(layout: StateLayout, entries: Iterable[StateEntry]) -> Iterator[StateEntry]:
-    """Encode every entry once, so that invalid ones are rejected before anything is published."""
+    """Encode every entry once, so that invalid ones are rejected before the savepoint is complete."""
     encode, map_keys, timers = schema_codec(layout.value).encode, layout.map_keys, layout.shape is Shape.TIMERS
     for entry in entries:
         if map_keys is not None:

@@ -97,7 +97,8 @@ class CanonicalWriter:
         table = self._table(layout)
         table.raw += entries
         while len(table.raw) >= ROW_GROUP:
-            batch, table.raw = table.raw[:ROW_GROUP], table.raw[ROW_GROUP:]
+            batch = table.raw[:ROW_GROUP]
+            table.raw = table.raw[ROW_GROUP:]
             self._write(table, table.table.batch_of_bytes(batch))
 
     def add_operator_state(self, operators: Iterable[OperatorInfo], store: StateStore) -> None:
@@ -132,7 +133,8 @@ class CanonicalWriter:
 
     def _flush(self, table: _Table) -> None:
         if table.raw:
-            raw, table.raw = table.raw, []
+            raw = table.raw
+            table.raw = []
             self._write(table, table.table.batch_of_bytes(raw))
         if table.rows:
             self._write(table, table.table.batch(table.rows))
@@ -209,6 +211,6 @@ def _found(find: Callable[[bytes], StateLayout | None], key: bytes) -> StateLayo
     if layout is None:
         raise UnreadableState(
             f"A task holds entries of a state number {int.from_bytes(key[2:4], 'big')} that the snapshot does not "
-            "describe. Nothing was published; use a native savepoint, and report this."
+            "describe. The savepoint is not complete; take a native one, and report this."
         )
     return layout

@@ -185,7 +185,7 @@ def _canonical(
                         for slot, entry in _dealt_out(entries, new, counts[level], limit):
                             writers[TaskId(level, slot)].add(new, (entry,))
             # Each task's files are needed once. Without this, the disk would hold the whole snapshot.
-            reader.release(task)
+            reader.drop(task)
             if limit is None:
                 # At once, so that its buffers go. With other key groups, any task may still bring entries for any
                 # writer.

@@ -117,7 +117,7 @@ class SnapshotReader:
         self._open.clear()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
-    def release(self, task: TaskState) -> None:
+    def drop(self, task: TaskState) -> None:
         """Free the disk space of a task's files. They are fetched again on the next access."""
         store = self._open.pop(task.task, None)
         if store is not None:

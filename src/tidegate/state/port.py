@@ -5,7 +5,7 @@ Life of an attempt:
 1. `backend.begin(directory, base, target, key_groups)` returns a store over version `base` (None: empty). It need not
    read anything yet.
 2. Reads see the base and the attempt's own writes, in byte order of keys.
-3. `seal()` publishes version `target` atomically, complete with its manifest; or `abandon()` leaves nothing of it.
+3. `seal()` names version `target` atomically, complete with its manifest; or `abandon()` leaves nothing of it.
 
 A crash at any moment leaves `base` unchanged and at most an unnamed private directory, which `tidy` removes. Two
 attempts may build on the same base concurrently, in one process or in two.
@@ -72,7 +72,7 @@ class StateStore(Protocol):
     def delete_range(self, start: bytes, end: bytes) -> None: ...
 
     def seal(self, elements: Mapping[int, int] | None = None) -> Manifest:
-        """Publish the version under its name and close the store. The version never changes again.
+        """Seal the version under its name and close the store. The version never changes again.
 
         `elements` are the lengths of operator state lists, by state id, for the manifest; None: as in the base.
         """

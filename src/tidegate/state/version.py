@@ -69,7 +69,7 @@ class Manifest:
     elements: tuple[tuple[int, int], ...] = ()
     """Lengths of the operator state lists: (state id, elements), ascending. Stored so that files need not be opened to count."""
     token: str = field(default="", compare=False)
-    """That of the disk when it was published (see `disk_token`). As long as it is the same, files are as they were written."""
+    """That of the disk when it was sealed (see `disk_token`). As long as it is the same, files are as they were written."""
 
     @property
     def is_checked(self) -> bool:

@@ -94,8 +94,8 @@ def test_an_upload_reports_files_that_the_base_does_not_have(home: Host, elsewhe
     change, second = part_of(home, home.order(2, version(2), base=first, base_id=1))
     assert isinstance(first.files, StoredFileList)
     assert isinstance(second.files, StoredFileList)
-    assert objects(home, second) == (set(brought) - set(change.released)) | set(change.new)
-    assert f"job/{first.files.path}" in change.released
+    assert objects(home, second) == (set(brought) - set(change.unreferenced)) | set(change.new)
+    assert f"job/{first.files.path}" in change.unreferenced
     assert f"job/{second.files.path}" in change.new
     assert second.files.size_since(2) == second.delta_bytes(2) > 0
     assert elsewhere.restore(second) == version(2)
@@ -110,7 +110,7 @@ def test_an_unchanged_list_is_not_stored_again(home: Host) -> None:
     before = home.storage.list("job")
     change, second = part_of(home, home.order(2, version(1), base=first, base_id=1))
     assert second.files == first.files
-    assert (change.new, change.released) == ((), ())
+    assert (change.new, change.unreferenced) == ((), ())
     assert home.storage.list("job") == before
 
 
@@ -123,7 +123,7 @@ def test_after_a_restore_from_a_stored_list_the_next_checkpoint_is_incremental(h
     elsewhere.build(version(1), version(2), some(2000, 20))
     change, second = part_of(elsewhere, elsewhere.order(2, version(2), base=first, base_id=1))
     assert second.delta_bytes(2) < first.delta_bytes(1) / 5
-    assert objects(home, second) == (set(brought) - set(change.released)) | set(change.new)
+    assert objects(home, second) == (set(brought) - set(change.unreferenced)) | set(change.new)
 
 
 @pytest.mark.feature("F25", "F28", "H6")
@@ -139,17 +139,17 @@ def test_only_the_changes_of_a_list_are_stored_also_after_a_restore(
     assert isinstance(first.files, StoredFileList)
     assert isinstance(second.files, StoredFileList)
     assert second.files.base == first.files.path
-    assert f"job/{first.files.path}" not in change.released
+    assert f"job/{first.files.path}" not in change.unreferenced
     there = objects(home, second)
-    assert there == (set(brought) - set(change.released)) | set(change.new)
+    assert there == (set(brought) - set(change.unreferenced)) | set(change.new)
     assert elsewhere.restore(second, stored=(TERM, 2)) == version(2)
     elsewhere.build(version(2), version(3), some(2020, 20))
     change, third = part_of(elsewhere, elsewhere.order(3, version(3), base=second, base_id=2))
     assert isinstance(third.files, StoredFileList)
     assert third.files.base == first.files.path
-    assert f"job/{second.files.path}" in change.released
-    assert objects(home, third) == (there - set(change.released)) | set(change.new)
-    home.storage.delete(list(change.released))
+    assert f"job/{second.files.path}" in change.unreferenced
+    assert objects(home, third) == (there - set(change.unreferenced)) | set(change.new)
+    home.storage.delete(list(change.unreferenced))
     assert home.restore(third, stored=(TERM, 3)) == version(3)
     assert home.read(version(3)) == some(0, 2040)
 

@@ -230,7 +230,7 @@ MUTATIONS = (
         "rollback-base",
         "A rollback begins only from what is retained",
         f"{CHECKPOINT}/job_log/start.py",
-        "    if asked is How.GONE:\n        return GONE\n",
+        "    if asked is StartRequest.GONE:\n        return GONE\n",
         "",
     ),
     Mutation(

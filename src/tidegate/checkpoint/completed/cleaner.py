@@ -47,7 +47,7 @@ class CleaningSkipped(CheckpointError):
 
 @dataclass(slots=True)
 class _HeldBack:
-    """What pins, pending checkpoints and unpublished output need."""
+    """What pins, pending checkpoints and uncommitted output need."""
 
     names: set[str] = field(default_factory=set)
     lists: dict[ListId, HeldList] = field(default_factory=dict)
@@ -326,7 +326,7 @@ class Cleaner:
             yield Delete(some, self._parallel)
 
     def _held(self, in_flight: InFlight) -> Steps[_HeldBack]:
-        """Everything that pins, pending checkpoints and unpublished output need."""
+        """Everything that pins, pending checkpoints and uncommitted output need."""
         held, root = _HeldBack(), self._layout.root
         for contents in self._store.uncommitted:
             held.names |= contents.staged

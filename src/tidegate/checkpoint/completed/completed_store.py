@@ -1,8 +1,8 @@
-"""The completed checkpoints of a job, while one driver owns it: recovery, publication, release to sinks, end.
+"""The completed checkpoints of a job, while one driver owns it: recovery, completion, output, end.
 
 Methods that touch storage are protocols of numbered steps, run by `effects.perform`. One thread calls them one after the
 other; only `Cleaner.clean` and `Cleaner.sweep` may run concurrently. No method waits for a target: the owner of the store
-publishes what is `due` (`committables.commit`) and reports what is committed (`output_committed`).
+commits what is `due` (`committables.commit`) and reports what is committed (`output_committed`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tidegate.storage.port import Lost, Nonce, Won
 
 
 class CheckpointUnreadable(RestoreError):
-    """A checkpoint that the log names cannot be read, or is not the one that was published."""
+    """A checkpoint that the log names cannot be read, or is not the one that was completed."""
 
     code = "CHECKPOINT_UNREADABLE"
 
@@ -63,7 +63,7 @@ class CheckpointNotCompleted(TidegateError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A checkpoint with all uploads acknowledged, ready to be published.
+    """A checkpoint with all uploads acknowledged, ready to be completed.
 
     `metadata` contains `checksum` as its nonce.
     """
@@ -117,7 +117,7 @@ class CompletedCheckpointStore:
         self.due_epoch: EpochId | None = None
         """The last epoch of this term whose output may become visible."""
         self._recorded: set[str] = set()
-        """Checkpoints recorded COMMITTED since the last checkpoint was published."""
+        """Checkpoints recorded COMMITTED since the last checkpoint completed."""
         self._unrecorded: dict[str, tuple[CheckpointRef, Carried]] = {}
         """Completed checkpoints and savepoints whose output is not recorded COMMITTED yet."""
 
@@ -139,8 +139,8 @@ class CompletedCheckpointStore:
         2. Learn which of them are COMMITTED.
         3. Take over the output that the base carries, and the output that earlier claims turned away from: what once
            completed becomes visible, in the order of epochs, even if a rollback abandons it. It is `due` from now on; the
-           next checkpoint carries what is not published by then. A crash leaves all of that to the next start.
-           Output that an older base carries, and a newer one that was turned away from no longer does, is published.
+           next checkpoint carries what is not committed by then. A crash leaves all of that to the next start.
+           Output that an older base carries, and a newer one that was turned away from no longer does, is committed.
            Output that the user discarded in an earlier run is dropped again (`discarded_output`).
         """
         base = self.entry.base
@@ -191,7 +191,7 @@ class CompletedCheckpointStore:
         self.shared.register(ref.metadata, files, contents.lists_in(self.layout.root))
 
     def _is_carried_on(self, ref: CheckpointRef) -> bool:
-        """Whether this owner takes over a newer checkpoint of its lineage: output that the newer one lacks is published."""
+        """Whether this owner takes over a newer checkpoint of its lineage: output that the newer one lacks is committed."""
         base = self.entry.base
         newer = [*self.entry.owed, *((base,) if base is not None and base.lineage == self.entry.lineage else ())]
         # A newer snapshot that cannot be read proves nothing about what it still carried.
@@ -226,7 +226,7 @@ class CompletedCheckpointStore:
 
         0. Store output that has waited since the last checkpoint, if it is much (`output_objects`). A crash before the entry
            leaves objects that nothing refers to, in the folder of a checkpoint that does not exist; they are swept like it.
-        1. Write `_metadata`. A crash before the next step leaves an orphan, which is swept once a higher id is published.
+        1. Write `_metadata`. A crash before the next step leaves an orphan, which is swept once a higher id completes.
            If a predecessor's orphan has the name, use the name that contains this owner's term.
         2. Win the next slot of the log. Before that, the checkpoint does not exist; after it, every restart begins from
            the checkpoint, and the oldest ones beyond the retained number are dropped.
@@ -279,7 +279,7 @@ class CompletedCheckpointStore:
         """Append the savepoint that ends the job to the log, before any of its output is committed.
 
         1. Win the next slot. Before that, a restart begins from the last checkpoint; after it, from this savepoint.
-        Then the output it carries is `due`; a crash before all of it is published leaves the rest to the next start.
+        Then the output it carries is `due`; a crash before all of it is committed leaves the rest to the next start.
         """
         yield from self.discarded.record(self.term)
         yield from self._append(entries.terminal_savepoint(self.entry, self._sign(), ref))
@@ -290,7 +290,7 @@ class CompletedCheckpointStore:
         reach("stop.1-entry", term=self.term)
 
     def follow_savepoint(self, ref: CheckpointRef, contents: CheckpointContents) -> None:
-        """Let `record` also cover this user's savepoint, once the output that it carries is published."""
+        """Let `record` also cover this user's savepoint, once the output that it carries is committed."""
         self._unrecorded[ref.metadata] = ref, Carried(contents)
 
     def due(self) -> OutputUpTo:
@@ -301,15 +301,15 @@ class CompletedCheckpointStore:
         return self.ledger.up_to(before_term if self.due_epoch is None else max(before_term, self.due_epoch))
 
     def output_committed(self, batch: CommitBatch) -> None:
-        """A target has accepted all of this: step 1 of the release, in `committables.commit`, is done.
+        """A target has accepted all of this: step 1 of a commit, in `committables.commit`, is done.
 
-        From now on no checkpoint carries it. A checkpoint published later serves as a record: a driver that starts from
+        From now on no checkpoint carries it. A checkpoint that completes later serves as a record: a driver that starts from
         it does not know the output, and a driver that starts from an older one finds the markers.
         """
         self.ledger.confirm(committables.marks(batch.committables))
 
     def record(self) -> Steps[None]:
-        """Record durably which completed checkpoints and savepoints have nothing left to publish.
+        """Record durably which completed checkpoints and savepoints have nothing left to commit.
 
         2. Record COMMITTED. After a crash before this step, the repeat finds the markers. The record of a savepoint is in
            the job's own folder.
@@ -322,7 +322,7 @@ class CompletedCheckpointStore:
             if not dropped and carried.is_in(self.ledger):
                 continue
             contents = carried.contents
-            # Output that the user discarded is not published: a job that starts from here with the sink publishes it.
+            # Output that the user discarded is not committed: a job that starts from here with the sink commits it.
             if contents.committables and not dropped and not self.ledger.has_forgotten(contents.committables):
                 yield Put(record_path(self.layout, ref), committables.record(contents.committables))
                 if ref.owned:
@@ -355,7 +355,7 @@ class CompletedCheckpointStore:
         # Asked before the entry: it decides what the entry says.
         has_uncommitted = bool(self.due())
         if has_uncommitted and outcome is RunOutcome.FINISHED:
-            # A finished job is not restarted, so its output would never be published. A suspended one is restarted.
+            # A finished job is not restarted, so its output would never be committed. A suspended one is restarted.
             outcome = RunOutcome.SUSPENDED
         yield from self._append(entries.end(before, self._sign(), outcome, keep or has_uncommitted))
         self._drop(before.retained)
@@ -423,11 +423,11 @@ def _write_objects(draft: Draft, term: Term) -> Steps[None]:
 def _committed_before(
     abandoned: Iterable[CheckpointRef], contents: Mapping[str, CheckpointContents]
 ) -> Callable[[Committable], bool]:
-    """Whether an abandoned checkpoint of the same lineage, not older than the output, no longer carries it: then it is published.
+    """Whether an abandoned checkpoint of the same lineage, not older than the output, no longer carries it: then it is committed.
 
     A savepoint is complete only when the log has a checkpoint of its epoch or a later one, and each of those carries what
-    is not published. So the rows of a savepoint may be gone although no record exists for it: a run that did not know the
-    savepoint has published them.
+    is not committed. So the rows of a savepoint may be gone although no record exists for it: a run that did not know the
+    savepoint has committed them.
     """
     abandoned = tuple(abandoned)
     # Output is identified by its channel (lineage, sink, slot) and its epoch: one epoch of a slot is one committable.

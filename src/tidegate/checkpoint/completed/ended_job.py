@@ -21,10 +21,10 @@ def unneeded_files(layout: JobLayout, read: Reader) -> Steps[list[str]]:
     """Return the files to delete, none if the job has not ended. Raises `CheckpointUnreadable` if a snapshot cannot be read: what
     it needs is unknown.
 
-    1. Read the newest entry. If it does not end its run, its owner may publish checkpoints out of files that no entry names.
+    1. Read the newest entry. If it does not end its run, its owner may complete checkpoints out of files that no entry names.
     2. Note what the snapshots need that the entry names, and list the others.
     3. Read the newest entry again. If a driver has claimed the job since step 1, it may carry rows that another one has recorded
-       as published only after that. Nothing is returned then.
+       as committed only after that. Nothing is returned then.
     The files may be deleted at any time after that: no later entry refers to them (see `shared`).
     """
     end = yield from newest(layout)

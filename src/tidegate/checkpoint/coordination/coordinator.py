@@ -3,8 +3,8 @@
 `timing` decides when. Monotonic time alone decides what is due; the wall time of a message is used only in statistics and
 metadata.
 
-A checkpoint's life: requested → triggered on the last finished epoch → every task's upload acknowledged → published by
-the driver → completed; or failed with a reason, at any point before its log entry.
+A checkpoint's life: requested → triggered on the last finished epoch → every task's upload acknowledged → completed by
+the driver, with a log entry; or failed with a reason, at any point before its log entry.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class Coordinator:
 
     def reserve(self, base: str | None) -> int:
         """Return an id that no checkpoint gets. Clean-up spares files that are stored under it, and those of `base`, until it
-        is released or everything is aborted."""
+        is returned or everything is aborted."""
         id = self._next_id
         if _looked(self._seen).has_begun_with(id):
             id += 1
@@ -262,7 +262,8 @@ class Coordinator:
         return self._complete(pending)
 
     def _complete(self, pending: PendingCheckpoint) -> list[Action]:
-        """Ids enter the log in order: while a newer checkpoint is being published, an older one waits for the outcome."""
+        """Ids enter the log in order: while the entry of a newer checkpoint is being written, an older one waits for
+        the outcome."""
         if not pending.request.kind.is_savepoint and any(
             other.id > pending.id and other.stage is Stage.COMPLETING and not other.request.kind.is_savepoint
             for other in self._pending.values()

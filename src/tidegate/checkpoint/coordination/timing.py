@@ -231,7 +231,7 @@ def upload_wait_ms(*, is_empty: bool, early_wait_ms: int | None) -> int:
 
 
 def empty_epoch(waiting: bool, timers_due: bool, held: bool) -> EmptyEpoch | None:
-    """Decide whether to run an empty epoch. `waiting`: uploads or orders to publish wait for an epoch. `held`: too much output
+    """Decide whether to run an empty epoch. `waiting`: uploads or orders to commit wait for an epoch. `held`: too much output
     waits for a sink.
 
     While `held`, timers wait: their output would wait, too, and without a bound. Uploads and orders do not.

@@ -126,7 +126,7 @@ class ListRegistry:
         """Return the list that must be loaded to remove `id`: itself, if it shares no object with any other list. None:
         nothing need be loaded."""
         lists = self._tasks[id.task]
-        return lists.known[id.digest] if lists.stands_alone(id.digest) else None
+        return lists.known[id.digest] if lists.shares_nothing(id.digest) else None
 
     def remove(self, id: ListId, names: Names | None = None) -> Names:
         """Remove a dropped list. Return the objects that no list has any more. `names` are the objects of the list, if
@@ -174,10 +174,10 @@ class _Family:
 
     def join(self, digest: bytes, base: bytes, change: ListChange) -> None:
         """Add a list that was derived from a member, and make it the newest."""
-        old, released = self.members[base], frozenset(change.released)
+        old, unreferenced = self.members[base], frozenset(change.unreferenced)
         # Given: how the member `base` differs from the newest one (`old`), and how the new list differs from `base`. In
         # sum: how the new one differs from the newest.
-        self._rebase(lost=old.less | (released - old.more), won=(old.more - released) | frozenset(change.new))
+        self._rebase(lost=old.less | (unreferenced - old.more), won=(old.more - unreferenced) | frozenset(change.new))
         self.members[digest] = _Difference()
         self.newest = digest
 
@@ -230,7 +230,7 @@ class _TaskLists:
         is_new = change is not None and change.base is None
         self.compared = len(self.families) == 1 or (self.compared and is_new)
 
-    def stands_alone(self, digest: bytes) -> bool:
+    def shares_nothing(self, digest: bytes) -> bool:
         family = self._family_of(digest)
         return self.compared and family is not None and len(family.members) == 1
 

@@ -4,7 +4,7 @@ A sweep deletes by name alone, without a clock and without a check of ownership 
 check could help a driver that is paused between check and delete. It is safe for another reason:
 
 - What it deletes is unreferenced by everything retained in its owner's last entry, and of a term not above its own.
-- A driver that claims after that entry starts from something retained in it (or from outside), and everything published
+- A driver that claims after that entry starts from something retained in it (or from outside), and everything completed
   later consists of files of that base and of files with newer terms. Neither is on the list, however late the delete
   arrives.
 - A file that nothing references can never be referenced again: handles are taken only from completed checkpoints.
@@ -115,7 +115,7 @@ class Boundary:
     term: Term
     """The term of the sweeping driver."""
     last_id: int
-    """Greatest id published. Another driver may still use names of checkpoints above it."""
+    """Greatest id completed. Another driver may still use names of checkpoints above it."""
     pending_id: int
     """Smallest id that may still complete: of a pending checkpoint, or the next one."""
     epoch: EpochId | None
@@ -126,7 +126,7 @@ class Boundary:
         file = layout.parse(path)
         if file is None:
             return False
-        # Names of checkpoints have no term, and a successor may use ids above the last published one again. So only ids
+        # Names of checkpoints have no term, and a successor may use ids above the last completed one again. So only ids
         # that the log has passed are over, and none that is pending here.
         if file.scope is FileScope.EXCLUSIVE:
             return file.number <= self.last_id and file.number < self.pending_id

@@ -50,7 +50,7 @@ class _TaskPart(msgspec.Struct, frozen=True, array_like=True):
     stored: _ListReference | None = None
     """Instead of `files`."""
     base: bytes | None = None
-    released: tuple[str, ...] = ()
+    unreferenced: tuple[str, ...] = ()
     requests: tuple[int, ...] = ()
     """Writes, their bytes, reads, their bytes, lists, deletes; without zeros at the end."""
 
@@ -68,7 +68,7 @@ class ListChange:
     """Digest of the base's list, which has all objects of this one that are not new. None: no object of this list is in any
     other. UNKNOWN: it also has objects of other lists."""
     new: tuple[str, ...]
-    released: tuple[str, ...]
+    unreferenced: tuple[str, ...]
     """Objects of the base's list that this one does not have."""
 
 
@@ -134,6 +134,7 @@ def encode_part(
     needed."""
     inline = tuple(_InlineFile(file.name, str(file.origin), file.data) for file in state.inline)
     task, files = state.task, state.files
+    # Either the list itself travels, or a reference to the object that has it.
     stored = None
     if isinstance(files, StoredFileList):
         stored = _ListReference(
@@ -159,7 +160,7 @@ def encode_part(
             async_ms=async_ms,
             stored=stored,
             base=change.base,
-            released=change.released,
+            unreferenced=change.unreferenced,
             requests=_packed(requests),
         )
     )
@@ -191,7 +192,7 @@ def read_part(data: bytes) -> TaskPart:
         inline=tuple(InlineFile(file.name, VersionId.parse(file.origin), file.data) for file in part.inline),
         elements=tuple(ElementCount(id, count) for id, count in part.elements),
     )
-    return TaskPart(state, ListChange(part.base, part.new, part.released), part.async_ms, _unpacked(part.requests))
+    return TaskPart(state, ListChange(part.base, part.new, part.unreferenced), part.async_ms, _unpacked(part.requests))
 
 
 def read_stored_part(data: bytes) -> TaskPart:

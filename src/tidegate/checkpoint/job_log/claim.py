@@ -181,7 +181,7 @@ def read_heartbeat(layout: JobLayout) -> Steps[Heartbeat | None]:
 def show_life(layout: JobLayout, mine: Entry, beat: int, process: str = "") -> Steps[None]:
     """Write one heartbeat.
 
-    Raises `ClaimLost` if a newer term already has a heartbeat: stopping early is better than failing to publish.
+    Raises `ClaimLost` if a newer term already has a heartbeat: stopping early is better than failing to complete a checkpoint.
     """
     seen = yield from read_heartbeat(layout)
     if seen is not None and seen.term > mine.term:

@@ -110,7 +110,7 @@ class Entry:
     retained: tuple[CheckpointRef, ...]
     """Every existing checkpoint of the job, and savepoints it was given, oldest first."""
     last_id: int
-    """Greatest checkpoint id ever published; 0 if there is none."""
+    """Greatest checkpoint id ever completed; 0 if there is none."""
     owed: tuple[CheckpointRef, ...] = ()
     """Completed checkpoints that claims have abandoned since the last checkpoint. Their output must still become visible."""
     outcome: RunOutcome | None = None
@@ -179,7 +179,7 @@ def claim(
     """Return the claim for the slot after `before`.
 
     The table of starts chose its base, from `before` alone. `accepted` are markers in targets that the log does not know, and
-    that the user has accepted. `unbounded`: the owner releases output before its checkpoint. `location` is where the owner
+    that the user has accepted. `unbounded`: the owner commits output before its checkpoint. `location` is where the owner
     found the log; empty: where it was. `carried` are the epochs whose output the base carries, of its lineage.
     """
     slot = 1 if before is None else before.slot + 1
@@ -291,7 +291,7 @@ def _forgets_output(before: Entry | None, entry: Entry) -> bool:
 
 
 def _forks_copy(before: Entry, entry: Entry) -> bool:
-    """Whether a claim begins a new line of history in a copy of the directory. The original publishes what the old one owes."""
+    """Whether a claim begins a new line of history in a copy of the directory. The original commits what the old one has left."""
     return entry.lineage != before.lineage and entry.location != before.location
 
 
@@ -308,7 +308,7 @@ def _ordinal_after(before: Entry | None, base: CheckpointRef | None, accepted: I
 
 
 def checkpoint(before: Entry, by: Signature, ref: CheckpointRef, num_retained: int) -> Entry:
-    """Return the entry that publishes `ref` and at the same time drops the oldest checkpoints beyond `num_retained`."""
+    """Return the entry that completes `ref` and at the same time drops the oldest checkpoints beyond `num_retained`."""
     # Claimed savepoints count as well: they are dropped like checkpoints, the oldest first.
     kept = (*before.retained, ref)[-num_retained:]
     last_id = max(before.last_id, ref.id)
@@ -438,7 +438,7 @@ def _objection_to_retained(before: Entry, entry: Entry) -> str | None:
     if entry.kind is EntryKind.TERMINAL_SAVEPOINT and (entry.base is None or _older(entry.base, before.base)):
         return "is a savepoint of an older epoch than the newest checkpoint"
     if entry.kind is not EntryKind.CHECKPOINT and new:
-        return "retains a checkpoint that was never published"
+        return "retains a checkpoint that was never completed"
     return None
 
 

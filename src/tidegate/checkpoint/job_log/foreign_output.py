@@ -25,7 +25,7 @@ def foreign_output(
     to the log, and those whose output it has `carried`.
 
     1. Read the log for its lineage, and the markers of that lineage in the targets.
-    2. Read the log again. An owner that is still at work releases output only after the log has its checkpoint, so the log
+    2. Read the log again. An owner that is still at work commits output only after the log has its checkpoint, so the log
        that is read last knows every marker of its own history.
     """
     before = yield from newest(layout)

@@ -4,9 +4,9 @@ Only traces that an entry of the log must have preceded are evidence:
 
 - the slot and the term in the heartbeat, which an owner writes after it has won that slot;
 - terms in the names of state files and staged rows, since every term starts with a claim in the log;
-- `_committed` next to a `_metadata`, which is written after the entry that published the checkpoint.
+- `_committed` next to a `_metadata`, which is written after the entry that completed the checkpoint.
 
-A `chk-{id}` above the last published id is not evidence by itself: a driver that dies between `_metadata` and its entry
+A `chk-{id}` above the last completed id is not evidence by itself: a driver that dies between `_metadata` and its entry
 leaves one, and so does a failed checkpoint.
 """
 
@@ -52,7 +52,7 @@ def check_end(layout: JobLayout, end: Entry | None, seen_slot: int = 0, seen_ter
     elif seen_term > term:
         why = f"term {ordinal(seen_term)} left traces"
     elif seen_id > last_id:
-        why = f"checkpoint {seen_id} was published"
+        why = f"checkpoint {seen_id} was completed"
     if why is not None:
         missing = layout.log(slot + 1, 0 if end is None else end.next_folder)
         raise LogCorrupt(missing, f"is missing: the log ends before it, but {why}")

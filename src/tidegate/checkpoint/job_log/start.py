@@ -28,8 +28,8 @@ class LastRun(Enum):
     RUNNING = "running elsewhere"
 
 
-class How(Enum):
-    """How a start is requested."""
+class StartRequest(Enum):
+    """How a start is requested: a column of the table."""
 
     PLAIN = "plain"
     ROLLBACK = "from its own checkpoint or savepoint"
@@ -52,7 +52,7 @@ class Start:
     accepted: tuple[EpochId, ...] = ()
     """Output in targets that the log does not know, and that the user accepts (`core.history`)."""
     unbounded: bool = False
-    """Whether the run releases output before its checkpoint (mode AT_LEAST_ONCE)."""
+    """Whether the run commits output before its checkpoint (mode AT_LEAST_ONCE)."""
     carried: tuple[EpochId, ...] = ()
     """Epochs whose output `source` carries, of its lineage: the log may not know them, if it is older."""
     location: str = ""
@@ -168,23 +168,23 @@ def last_run(newest: Entry | None, alive: bool) -> LastRun:
     return LastRun.RUNNING if alive else LastRun.CRASHED
 
 
-def how(newest: Entry | None, start: Start) -> How:
+def request_of(newest: Entry | None, start: Start) -> StartRequest:
     """Return the column of the table for a request."""
     source = start.source
     if source is None:
-        return How.FRESH if start.fresh else How.PLAIN
+        return StartRequest.FRESH if start.fresh else StartRequest.PLAIN
     # By the whole reference, with its checksum: the path alone may name another checkpoint by now.
     if source.owned and (newest is None or source not in newest.retained):
-        return How.GONE
+        return StartRequest.GONE
     if newest is not None and any(source.metadata == ref.metadata for ref in newest.disposing):
-        return How.GONE  # A claimed savepoint that is being deleted.
+        return StartRequest.GONE  # A claimed savepoint that is being deleted.
     if start.fresh:
-        return How.FRESH_FROM
+        return StartRequest.FRESH_FROM
     if newest is None:
-        return How.FOREIGN
+        return StartRequest.FOREIGN
     if source.owned or source.lineage == newest.lineage:
-        return How.ROLLBACK
-    return How.AGAIN if begins_again(newest, source) else How.FOREIGN
+        return StartRequest.ROLLBACK
+    return StartRequest.AGAIN if begins_again(newest, source) else StartRequest.FOREIGN
 
 
 def begins_again(newest: Entry, source: CheckpointRef) -> bool:
@@ -246,21 +246,21 @@ def decide(newest: Entry | None, start: Start, alive: bool = False) -> Resume | 
     `alive` says that the heartbeat of the current owner changed, and that it is not being forced out.
     """
     last = last_run(newest, alive)
-    asked = how(newest, start)
+    asked = request_of(newest, start)
     # First: about a job that runs, everything else may be different in a moment.
     if newest is not None and last is LastRun.RUNNING:
         return _running(newest)
     if (copy := refuse_copy(newest, start)) is not None:
         return copy
     # Also with `--fresh`: files of a checkpoint that is no longer retained may be half deleted.
-    if asked is How.GONE:
+    if asked is StartRequest.GONE:
         return GONE
     if newest is None or start.fresh:
         return StartFresh(start.source)
-    if asked is How.AGAIN and last is not LastRun.FINISHED:
+    if asked is StartRequest.AGAIN and last is not LastRun.FINISHED:
         # What a plain start does, too. It is the user's reference, who may claim the savepoint this time.
         return Resume(start.source, newest.lineage)
-    if asked in (How.FOREIGN, How.AGAIN):
+    if asked in (StartRequest.FOREIGN, StartRequest.AGAIN):
         return _FOREIGN
     if start.source is not None:
         if is_of_original(newest, start.source) and not start.accepts_move:

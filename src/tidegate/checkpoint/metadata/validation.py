@@ -209,7 +209,7 @@ def check_committable(committable: Committable, last: EpochId) -> None:
     _check_output(committable)
     _check_number("a slot", committable.slot, MAX_PARALLELISM_LIMIT - 1)
     if committable.epoch > last:
-        # The marker in the target would cover everything that the job publishes later.
+        # The marker in the target would cover everything that the job commits later.
         raise UntrustedSnapshot(f"It carries output of epoch {committable.epoch}, after its own epoch {last}")
     # The folder of a sink contains only rows of that sink, in the job's own storage.
     folder = f"taskowned/{committable.epoch.term}/{committable.epoch.number}/{encode_segment(committable.sink)}/"

@@ -49,7 +49,7 @@ def marks(committables: Iterable[Committable]) -> tuple[CommittedMark, ...]:
 
 
 class Ledger:
-    """Output that this driver knows to be staged and does not know to be published.
+    """Output that this driver knows to be staged and does not know to be committed.
 
     What it costs to tell it something is proportional to what it is told, not to what waits.
     """
@@ -75,7 +75,7 @@ class Ledger:
         return OutputUpTo(self._sinks, epoch)
 
     def carried_by(self, epoch: EpochId) -> tuple[Committable, ...]:
-        """Return the output that a checkpoint of `epoch` must contain: everything up to it that is not known to be published."""
+        """Return the output that a checkpoint of `epoch` must contain: everything up to it that is not known to be committed."""
         return tuple(self.up_to(epoch))
 
     def confirm(self, committed: Iterable[CommittedMark]) -> None:
@@ -100,15 +100,15 @@ class Ledger:
         self.note_forgotten(found.of(found.epochs()))
 
     def note_forgotten(self, committables: Iterable[Committable]) -> None:
-        """These were discarded, now or in an earlier run: they are not in the ledger, and were never published."""
+        """These were discarded, now or in an earlier run: they are not in the ledger, and were never committed."""
         self._forgotten |= {(channel(c), c.epoch) for c in committables}
 
     def holds(self, committables: Iterable[Committable]) -> bool:
-        """Whether any of them is still unpublished."""
+        """Whether any of them is still uncommitted."""
         return any(c.sink in self._sinks and self._sinks[c.sink].holds(c) for c in committables)
 
     def has_forgotten(self, committables: Iterable[Committable]) -> bool:
-        """Whether any of them was discarded, and so was never published."""
+        """Whether any of them was discarded, and so was never committed."""
         if not self._forgotten:
             return False
         return any((channel(c), c.epoch) in self._forgotten for c in committables)
@@ -146,18 +146,18 @@ class Carried:
 
 
 def commit(batch: CommitBatch) -> Steps[None]:
-    """Publish the output of one sink. Raises `CommitFailed`; a retry skips, by marker, what the target has accepted.
+    """Commit the output of one sink. Raises `CommitFailed`; a retry skips, by marker, what the target has accepted.
 
     1. If the target could not be asked when the job started, compare its markers with the job's history. Changes nothing.
-    2. Pass everything to the target, which publishes it in the order of epochs. A crash before the result leaves some
-       of it published and nothing recorded; the repeat finds the markers.
+    2. Pass everything to the target, which commits it in the order of epochs. A crash before the result leaves some
+       of it committed and nothing recorded; the repeat finds the markers.
     """
     yield Commit(batch.committables, batch.compare_with)
     reach("release.1-commit", sink=batch.sink)
 
 
 def record_path(layout: JobLayout, ref: CheckpointRef) -> str:
-    """Return where the job records that all output of a checkpoint or savepoint is published.
+    """Return where the job records that all output of a checkpoint or savepoint is committed.
 
     Never in the folder of a savepoint, which belongs to the user: a copy of it must be the same savepoint.
     """

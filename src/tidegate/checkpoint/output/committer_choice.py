@@ -1,11 +1,11 @@
-"""Who publishes output to targets that take it from any process: the driver or the tasks. Pure.
+"""Who commits output to targets that take it from any process: the driver or the tasks. Pure.
 
-The driver publishes as soon as the checkpoint is complete. An order to tasks travels with the next epoch and comes to whichever
+The driver commits as soon as the checkpoint is complete. An order to tasks travels with the next epoch and comes to whichever
 process runs the slot then, which must take the slot over from another one first: that costs an epoch, and more. But tasks
-publish many slots at once, and rows do not pass through the driver. So the driver publishes as long as little waits.
+commit many slots at once, and rows do not pass through the driver. So the driver commits as long as little waits.
 
-Either may take over from the other at any time. An order may still be carried out by a task when the driver publishes the same
-output, as it may when a job was claimed by another driver: markers decide who was first, the other one skips. Both publish in
+Either may take over from the other at any time. An order may still be carried out by a task when the driver commits the same
+output, as it may when a job was claimed by another driver: markers decide who was first, the other one skips. Both commit in
 the order of epochs, and neither begins anything later before the target has confirmed it.
 """
 
@@ -24,11 +24,11 @@ class CommitterLimits:
     """When the driver hands a sink over to tasks, and takes it back."""
 
     small_bytes: int = 4 << 20
-    """If more than this waits, tasks publish, until no more than half of it does."""
+    """If more than this waits, tasks commit, until no more than half of it does."""
     stay_ms: int = 10_000
-    """How long tasks publish at least: whoever takes over has to take the slots from the others."""
+    """How long tasks commit at least: whoever takes over has to take the slots from the others."""
     first_rest_ms: int = 60_000
-    """How long tasks publish after the driver has failed, which doubles with each failure: perhaps only they reach the target."""
+    """How long tasks commit after the driver has failed, which doubles with each failure: perhaps only they reach the target."""
     longest_rest_ms: int = 3_600_000
 
 
@@ -39,13 +39,13 @@ class CommitterChoice:
         self._either = frozenset(either)
         self._limits = limits or CommitterLimits()
         self._tasks_until_ms: dict[Uid, MonotonicMs] = {}
-        """The sinks that tasks publish to, and until when they do so at least."""
+        """The sinks that tasks commit to, and until when they do so at least."""
         self._failures: dict[Uid, int] = {}
 
     def of_driver(self, due: OutputUpTo, busy: Container[Uid], now: Instant) -> frozenset[Uid]:
-        """Return the sinks that the driver publishes to now, given what waits. It keeps those that it is publishing to."""
+        """Return the sinks that the driver commits to now, given what waits. It keeps those that it is committing to."""
         for sink in self._either:
-            # A commit of the driver is under way. Who publishes next is decided when it has ended.
+            # A commit of the driver is under way. Who commits next is decided when it has ended.
             if sink in busy:
                 continue
             size_bytes = due.size_bytes(sink)
@@ -58,11 +58,11 @@ class CommitterChoice:
         return self._either - self._tasks_until_ms.keys()
 
     def succeeded(self, sink: Uid) -> None:
-        """The driver has published to the sink."""
+        """The driver has committed to the sink."""
         self._failures.pop(sink, None)
 
     def failed(self, sink: Uid, now: Instant) -> None:
-        """The driver could not publish to the sink: tasks try it for a while, longer after each failure."""
+        """The driver could not commit to the sink: tasks try it for a while, longer after each failure."""
         if sink in self._either:
             before = self._failures.get(sink, 0)
             self._failures[sink] = before + 1

@@ -1,7 +1,7 @@
 """Output that the user discards, since the job no longer has its sink (`-n`), and that savepoints still carry.
 
-1. The owner neither publishes nor carries it from now on. A crash leaves it to the next start, which asks again.
-2. Before the first checkpoint without it is published, `record` writes down what was discarded. A crash after that leaves
+1. The owner neither commits nor carries it from now on. A crash leaves it to the next start, which asks again.
+2. Before the first checkpoint without it completes, `record` writes down what was discarded. A crash after that leaves
    the output discarded for good, also for a start from an older snapshot that carries it.
 """
 
@@ -27,7 +27,7 @@ class DiscardedOutput:
         self._ledger = ledger
         self._to_record: tuple[CommittedMark, ...] = ()
         self.found: tuple[Committable, ...] = ()
-        """Output that a snapshot carries and that was discarded in an earlier run. It is not published."""
+        """Output that a snapshot carries and that was discarded in an earlier run. It is not committed."""
 
     def recover(self) -> Steps[None]:
         """Drop output that waits and was discarded before."""
@@ -39,11 +39,11 @@ class DiscardedOutput:
             try:
                 self._ledger.confirm(() if data is None else read_record(data))
             except msgspec.MsgspecError as error:
-                # Fail closed: without this record, output that the user discarded would be published after all.
+                # Fail closed: without this record, output that the user discarded would be committed after all.
                 raise LogCorrupt(name, f"cannot be read ({error})") from error
         left = set(map(id, self._ledger.waiting()))
         self.found = tuple(each for each in waiting if id(each) not in left)
-        # No record may say that it is published: somebody who deletes that of what was discarded wants it to be.
+        # No record may say that it is committed: somebody who deletes that of what was discarded wants it to be.
         self._ledger.note_forgotten(self.found)
 
     def discard(self, sink: Uid) -> None:

@@ -1,13 +1,13 @@
-"""The order in which uncommitted output is published, and when each sink is retried. Pure.
+"""The order in which uncommitted output is committed, and when each sink is retried. Pure.
 
 Order is kept for each sink: nothing becomes visible after output of a later epoch. Order within a slot would not be
 enough: after a rescale, or if a stream has no key, the rows of one key come from another slot than before.
 
-- The driver passes all uncommitted output of a sink in one call, sorted by epoch and slot; the committer publishes in
+- The driver passes all uncommitted output of a sink in one call, sorted by epoch and slot; the committer keeps
   that order.
-- If tasks publish, each for its own slot, their output is divided into stages (`OutputUpTo.stage`). Within a stage each slot
-  publishes its epochs independently; no slot starts a stage before all slots have finished the previous one. Without a key,
-  when rows may change slots between epochs, one task publishes for all slots.
+- If tasks commit, each for its own slot, their output is divided into stages (`OutputUpTo.stage`). Within a stage each slot
+  commits its epochs independently; no slot starts a stage before all slots have finished the previous one. Without a key,
+  when rows may change slots between epochs, one task commits for all slots.
 
 Sinks are isolated from each other. The first failure ends the attempt of its own sink, which is then retried with
 exponential backoff, up to a limit, and with jitter, so that many jobs do not return to a target at the same moment.
@@ -31,7 +31,7 @@ _MOST_IN_ORDER = 500
 
 @dataclass(frozen=True, slots=True)
 class CommitBatch:
-    """Output of one sink to be published now, in this order."""
+    """Output of one sink to be committed now, in this order."""
 
     sink: Uid
     committables: tuple[Committable, ...]
@@ -69,7 +69,7 @@ class Backoff:
 
 
 class ReleaseSchedule:
-    """Decides which sinks to publish to. Time is passed with each call."""
+    """Decides which sinks to commit to. Time is passed with each call."""
 
     def __init__(self, backoff: Backoff | None = None) -> None:
         self._backoff = backoff or Backoff()
@@ -80,7 +80,7 @@ class ReleaseSchedule:
         self._refused: set[Uid] = set()
 
     def begin(self, due: OutputUpTo, now: Instant, in_tasks: Container[Uid] = frozenset()) -> list[CommitBatch]:
-        """Return what to publish now to sinks that tasks do not publish to. Follow up each publication with `succeeded`
+        """Return what to commit now to sinks that tasks do not commit to. Follow up each commit with `succeeded`
         or `failed`."""
         ready = [
             CommitBatch(sink, due.of(sink))
@@ -91,10 +91,10 @@ class ReleaseSchedule:
         return ready
 
     def for_tasks(self, due: OutputUpTo, now: Instant, stable: Mapping[Uid, bool]) -> list[CommitBatch]:
-        """Return what tasks should publish now to the sinks in `stable`. Each publication is for one task.
+        """Return what tasks should commit now to the sinks in `stable`. Each commit is for one task.
 
-        If slots are stable: each slot of the first unfinished stage. Otherwise all slots together: one task publishes
-        them in order, since a stage for each epoch would publish only one epoch per round.
+        If slots are stable: each slot of the first unfinished stage. Otherwise all slots together: one task commits
+        them in order, since a stage for each epoch would commit only one epoch per round.
 
         A request is repeated until its result is known, so it may be executed twice, and late. The next stage starts
         when nothing of this one is `due` any more.
@@ -116,8 +116,8 @@ class ReleaseSchedule:
         return now.monotonic_ms >= self._not_before_ms.get(sink, now.monotonic_ms)
 
     def succeeded(self, sink: Uid, now: Instant, *, by_tasks: bool = False) -> None:
-        """The sink, or one of its slots, was published to. The wait after a failure of another slot continues. `by_tasks`: a task
-        carried out an order, and what the driver publishes meanwhile, if anything, has not ended."""
+        """The sink, or one of its slots, was committed to. The wait after a failure of another slot continues. `by_tasks`: a task
+        carried out an order, and what the driver commits meanwhile, if anything, has not ended."""
         if not by_tasks:
             self._busy.discard(sink)
         # A slot that succeeds says nothing about the slot that failed.
@@ -160,7 +160,7 @@ class ReleaseSchedule:
 
     @property
     def busy(self) -> frozenset[Uid]:
-        """Sinks that the driver is publishing to."""
+        """Sinks that the driver is committing to."""
         return frozenset(self._busy)
 
     def error(self, sink: Uid) -> str | None:

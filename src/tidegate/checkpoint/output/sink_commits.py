@@ -14,7 +14,7 @@ class SinkCommit:
 
     duration_ms: int
     parts: int
-    """What it published: one part for each task and epoch."""
+    """What it committed: one part for each task and epoch."""
     ended_ms: int
     """Wall time."""
 
@@ -25,7 +25,7 @@ class SinkCommits:
     def __init__(self) -> None:
         self.last: dict[Uid, SinkCommit] = {}
         self.up_to: dict[Uid, EpochId] = {}
-        """The epoch up to which all output of this run is published."""
+        """The epoch up to which all output of this run is committed."""
 
     def committed(self, sink: Uid, duration_ms: int, parts: int, now_ms: int) -> None:
         self.last[sink] = SinkCommit(duration_ms, parts, now_ms)

@@ -1,7 +1,7 @@
 """Sink rows that wait until their checkpoint completes: in the job's storage or, if they are few, in the committable itself.
 
 A token is `staged <path> <size> <checksum>` or `inline <base64>`. It is part of the sink's committable, which travels in the
-acknowledgement of the task and is carried by `_metadata` until it is published. Without storage, every token is inline.
+acknowledgement of the task and is carried by `_metadata` until it is committed. Without storage, every token is inline.
 
 How much may be inline is bounded twice, since the driver holds all committables: by `InlineLimits` for each task and epoch, and
 for everything that waits. See decision 0031.

@@ -74,7 +74,7 @@ def fetch_version(
         with ThreadPoolExecutor(_DOWNLOADS, "tidegate-restore") as pool:
             brought = list(pool.map(bring, listed(state)))
         if replaces:
-            # Not before: its files were linked. A crash before the next one is published leaves none, and all is fetched.
+            # Not before: its files were linked. A crash before the next one is sealed leaves none, and all is fetched.
             discard_version(directory, state.version)
         files = [file for file in brought if file.name not in changes]
         files += [VersionFile(f.name, len(f.data), f.origin) for f in state.inline if f.name not in changes]
@@ -155,7 +155,7 @@ def begin_fetched(
 def is_here(directory: Path, state: TaskState, backend: StateBackend, trusts_boot: bool) -> bool:
     """Whether the version is on local disk, with all its changes applied and the content that was stored. Checksums decide: those
     in the checkpoint, and for files that were never stored those of the manifest. With `trusts_boot`, names and sizes are enough
-    for files that check themselves, if nobody else can have used the disk since the version was published (see `disk_token`)."""
+    for files that check themselves, if nobody else can have used the disk since the version was sealed (see `disk_token`)."""
     stored: dict[tuple[str, VersionId], StateFile | InlineFile] = {
         (file.name, file.origin): file for file in (*listed(state), *state.inline)
     }

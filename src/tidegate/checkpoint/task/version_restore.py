@@ -84,7 +84,7 @@ class RestoreOrder:
     """Old tasks whose version the driver has just accepted, and its host. It is used there without checksums, as the next epoch
     would."""
     trusts_boot: bool = False
-    """Whether a version that was published since its machine was booted is used without comparing all checksums, if nobody else
+    """Whether a version that was sealed since its machine was booted is used without comparing all checksums, if nobody else
     has used the disk (see `disk_token`). Not after a failure: a damaged file may have been its cause."""
     migrations: tuple[Migration, ...] = ()
     """States whose values are converted during the restore. A task that takes any of them is never restored unchanged."""

@@ -90,7 +90,7 @@ def _walk(
     for task in snapshot.tasks_of(layout.uid):
         yield from reader.task_entries(task, layout)
         # Deletes the fetched files, so local disk holds one task at a time.
-        reader.release(task)
+        reader.drop(task)
         progress(task.size_bytes)
 
 

@@ -261,7 +261,7 @@ class AttemptState:
 
     def _release(self) -> None:
         for _, states in self._keyed:
-            states.release()
+            states.drop_cached()
 
 
 def _cache_bytes(backend: StateBackend, program: LevelProgram) -> int | None:

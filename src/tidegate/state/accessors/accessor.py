@@ -70,7 +70,7 @@ class Accessor(Protocol):
     def sampled_bytes(self, most: int) -> tuple[int, int]:
         """Return the number of entries under at most `most` keys, and about how many bytes these take."""
 
-    def release(self) -> None:
+    def drop_cached(self) -> None:
         """Drop everything that is cached, written or not. The attempt is over."""
 
 
@@ -131,7 +131,7 @@ class KeyedAccessor:
         """See `Accessor`."""
         self._live.clear()
 
-    def release(self) -> None:
+    def drop_cached(self) -> None:
         """See `Accessor`."""
         self.forget()
         self._forget_changes()

@@ -20,13 +20,13 @@ class _Folding:
         "_value",
         "cached",
         "clear",
+        "drop_cached",
         "encodings",
         "expiry",
         "flush",
         "forget",
         "key_bytes",
         "pending",
-        "release",
         "sampled_bytes",
         "stored",
     )
@@ -43,7 +43,7 @@ class _Folding:
         self.cached = value.cached
         self.pending = value.pending
         self.key_bytes = value.key_bytes
-        self.release = value.release
+        self.drop_cached = value.drop_cached
         self.sampled_bytes = value.sampled_bytes
 
     def value_bytes(self, _: Any) -> int | None:

@@ -65,8 +65,8 @@ class HeapTimers(TimerState):
     def count(self, most: int) -> int:
         return min(most, sum(len(self._held(domain)) for domain in TimeDomain))
 
-    def release(self) -> None:
-        super().release()
+    def drop_cached(self) -> None:
+        super().drop_cached()
         self._all = [None, None]
         for heap in self._heaps:
             heap.clear()

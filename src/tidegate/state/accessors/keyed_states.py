@@ -196,7 +196,8 @@ class KeyedStates:
                 accessor.flush()
                 # Whether a cached entry has expired was decided by the old time.
                 accessor.forget()
-            self.clock.now_ms, self.clock.watermark_ms = now_ms, watermark_ms
+            self.clock.now_ms = now_ms
+            self.clock.watermark_ms = watermark_ms
 
     def keys_of(self, name: str) -> Iterator[tuple[Any, int]]:
         """Yield every key of the task that has an entry in a state, with its key group, as of this call.
@@ -302,8 +303,8 @@ class KeyedStates:
                 each.forget()
             self.cache.emptied()
 
-    def release(self) -> None:
+    def drop_cached(self) -> None:
         """Drop everything that is cached. The attempt is over: accessors and what they refer to are cyclic garbage, which may
         stay in memory for many epochs."""
         for each in self._caching:
-            each.release()
+            each.drop_cached()

@@ -196,7 +196,7 @@ class TimerState:
     def forget(self) -> None:
         self.armed.clear()
 
-    def release(self) -> None:
+    def drop_cached(self) -> None:
         """Drop everything that is cached, written or not. The attempt is over."""
         self.forget()
         for names in (*self._added, *self._removed, *self._fresh, *self._queues, *self._cancelled):

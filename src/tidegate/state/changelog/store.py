@@ -70,7 +70,7 @@ class ChangelogStore:
             raise self._failed(error) from error
 
     def seal(self, elements: Mapping[int, int] | None = None) -> Manifest:
-        """Publish the version, with its changes beside it.
+        """Seal the version, with its changes beside it.
 
         1. Finish the change file and give it its name. A crash leaves changes of a version that does not exist, which
            nobody looks for; they are removed when the log is truncated.

@@ -1,7 +1,7 @@
 """Which versions on a local disk are as they were written: those written by somebody with the same memory, and nobody else since.
 
 A record in memory (`/dev/shm`) has a random token for a local state root. Versions carry the token of the time they were
-published. A start uses a version without reading all of it only if the token is still in memory (decision 0022):
+sealed. A start uses a version without reading all of it only if the token is still in memory (decision 0022):
 
 - Memory does not outlive a boot, is not part of a copy or a snapshot of a disk, and a container has its own. So whoever has the
   disk and not the memory has no token, or another one.
@@ -45,7 +45,7 @@ class _Record:
 
 
 def token_of(directory: Path) -> str:
-    """Return the token of versions that are published below `directory` now. `NOTHING` if there is no start to vouch for them."""
+    """Return the token of versions that are sealed below `directory` now. `NOTHING` if there is no start to vouch for them."""
     root = _root_of(directory)
     if root is None:
         return NOTHING

@@ -33,7 +33,7 @@ class PrivateDirectory:
                 return PrivateDirectory(path, lock)
             os.close(lock)  # `sweep` ran between mkdir and flock and took the directory for an abandoned one
 
-    def release(self) -> None:
+    def unlock(self) -> None:
         """Release the lock and keep the directory."""
         if self._lock is not None:
             # Closing releases the lock; so does the kernel, if the process dies.
@@ -41,10 +41,10 @@ class PrivateDirectory:
             self._lock = None
 
     def discard(self) -> None:
-        """Remove the directory. Does nothing if it was discarded or released before."""
+        """Remove the directory. Does nothing if it was discarded or unlocked before."""
         if self._lock is not None:
             shutil.rmtree(self.path, ignore_errors=True)
-            self.release()
+            self.unlock()
 
 
 def sweep(parent: Path, prefix: str) -> None:

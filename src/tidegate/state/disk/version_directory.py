@@ -3,7 +3,7 @@
 A version is built in a private directory next to its final place and renamed once, so a version that has its name is
 complete. Nothing is synced to disk: the page cache outlives a process, and after a reboot the host has another id (see
 `local_root`), so that versions are trusted only if they match the checksums in a checkpoint. The manifest has the token that the
-disk had when the version was published: as long as it has the same, files are as they were written (see `disk_token`).
+disk had when the version was sealed: as long as it has the same, files are as they were written (see `disk_token`).
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ _RESTORE = "This copy is discarded; storage has the state of the latest checkpoi
 class Building:
     """A version being built in a private directory, which is locked as long as its builder lives.
 
-    A backend or a restore that has all files of a version publishes it as follows:
+    A backend or a restore that has all files of a version seals it as follows:
 
     1. `Building.begin(directory, version)` creates the private directory. A crash leaves it unlocked, and `tidy`
        removes it.
@@ -109,8 +109,8 @@ class Building:
             os.link(source / file.name, self.path / file.name)
 
     def seal(self, manifest: Manifest) -> Manifest:
-        """Publish the complete version under its name, and return its manifest with the checksums of all files. On failure,
-        raises OSError and publishes nothing.
+        """Seal the complete version under its name, and return its manifest with the checksums of all files. On failure,
+        raises OSError and seals nothing.
 
         Files that were just written are read once more for their checksums, from memory. Linked files have theirs."""
         complete = replace(manifest, files=tuple(map(self._checked, manifest.files)), token=token_of(self._final))
@@ -118,7 +118,7 @@ class Building:
         manifest_file.write(self.path, complete)
         os.rename(self.path, self._final)
         # After the rename: until then, `tidy` must see that the builder lives.
-        self._private.release()
+        self._private.unlock()
         return complete
 
     def _checked(self, file: VersionFile) -> VersionFile:

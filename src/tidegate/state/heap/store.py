@@ -114,7 +114,7 @@ class HeapStore:
         return self._changed_order.chunks(start, end, reverse)
 
     def seal(self, elements: Mapping[int, int] | None = None) -> Manifest:
-        """Publish the version under its name.
+        """Seal the version under its name.
 
         1. Link the files of the base that are kept.
         2. Write one file with the changes, merged with the last files of the base if those are small.

@@ -21,7 +21,7 @@ from rocksdict import (
     WriteOptions,
 )
 
-from tidegate.state.rocksdb.home import Home
+from tidegate.state.rocksdb.database_directory import DatabaseDirectory
 from tidegate.state.rocksdb.native_metrics import counts_entries, needs_statistics
 from tidegate.state.rocksdb.options import RocksDBOptions
 from tidegate.state.rocksdb.shared_memory import shared_memory
@@ -50,9 +50,9 @@ def without_wal() -> WriteOptions:
 
 
 def open_database(
-    home: Home, options: RocksDBOptions, *, create: bool, counting: bool = False, compacts: bool = True
+    place: DatabaseDirectory, options: RocksDBOptions, *, create: bool, counting: bool = False, compacts: bool = True
 ) -> tuple[Rdict, Options]:
-    """Open the database in `home`, which must be private to the caller. Raises rocksdict's errors. The second result are
+    """Open the database in `place`, which must be private to the caller. Raises rocksdict's errors. The second result are
     the settings it was opened with.
 
     With `create`, the database is new. Otherwise it must exist: if its files were lost, an empty database would
@@ -62,10 +62,10 @@ def open_database(
     settings.create_if_missing(create)
     settings.set_disable_auto_compactions(not compacts)
     # No limit: all tables go to the one path.
-    settings.set_db_paths([DBPath(str(home.tables), 1 << 62)])
+    settings.set_db_paths([DBPath(str(place.tables), 1 << 62)])
     if counting or needs_statistics(options.metrics):
         settings.enable_statistics()
-    return Rdict(str(home.path), settings), settings
+    return Rdict(str(place.path), settings), settings
 
 
 def _settings(options: RocksDBOptions) -> Options:

@@ -19,7 +19,7 @@ from tidegate.state.failure import state_failure
 from tidegate.state.frames import rows_of_a_frame
 from tidegate.state.port import EntryTooLarge
 from tidegate.state.rocksdb.database import flush_and_wait, ingest_sorted, open_database, without_wal
-from tidegate.state.rocksdb.home import Home
+from tidegate.state.rocksdb.database_directory import DatabaseDirectory
 from tidegate.state.rocksdb.native_metrics import hit_ratio, read_native_metrics
 from tidegate.state.rocksdb.options import RocksDBOptions
 from tidegate.state.rocksdb.shared_memory import shared_memory
@@ -55,7 +55,7 @@ class RocksDBStore:
         self._target = target
         self._key_groups = key_groups
         self._building: Building | None = None
-        self._home: Home | None = None
+        self._place: DatabaseDirectory | None = None
         self._database: Rdict | None = None
         self._settings: Options | None = None
         self._written = False
@@ -170,7 +170,7 @@ class RocksDBStore:
             raise self._failed("deleting a range", error) from error
 
     def seal(self, elements: Mapping[int, int] | None = None) -> Manifest:
-        """Publish the version under its name.
+        """Seal the version under its name.
 
         1. Flush writes to a table file, and wait for background work.
         2. Close, and remove every file that is not part of the database.
@@ -191,15 +191,15 @@ class RocksDBStore:
     def _seal_written(self) -> Manifest:
         assert self._database is not None
         assert self._building is not None
-        assert self._home is not None
+        assert self._place is not None
         path = self._building.path
         tables = flush_and_wait(self._database, compacts=not self._cuts)
         reach("seal.1-flushed", version=self._target)
         self._close()
         # CURRENT names the list of tables. Options, identity and logs are not needed to open a database.
-        small = ["CURRENT", (self._home.path / "CURRENT").read_text().strip()]
-        self._home.move_to_tables(small)
-        self._home.discard()
+        small = ["CURRENT", (self._place.path / "CURRENT").read_text().strip()]
+        self._place.move_to_tables(small)
+        self._place.discard()
         # What is left over: tables that a compaction has replaced, and files of ingestions.
         live = {*tables, *small}
         for entry in list(path.iterdir()):
@@ -284,23 +284,25 @@ class RocksDBStore:
         """
         self._check_usable()
         self._building = building = Building.begin(self._directory, self._target)
-        self._home = home = Home(building.path)
+        self._place = place = DatabaseDirectory(building.path)
         if self._base is not None:
             linked = _tables(self._base)
             with base_of(self._directory, self._base.version) as source:
                 building.link(source, linked)
                 for file in self._base.files:
                     if file not in linked:
-                        _copy(source / file.name, home.path / file.name, file.checksum)
-        self._database, self._settings = open_database(
-            home,
+                        _copy(source / file.name, place.path / file.name, file.checksum)
+        database, settings = open_database(
+            place,
             self._options,
             create=self._base is None or not self._base.files,
             counting=self._counts_hits,
             compacts=not self._cuts,
         )
+        self._database = database
+        self._settings = settings
         reach("begin.1-opened", version=self._target)
-        return self._database
+        return database
 
     def _close(self) -> None:
         # A cursor keeps its database open, and with it the lock on the directory.
@@ -313,8 +315,8 @@ class RocksDBStore:
             database.close()
 
     def _discard(self) -> None:
-        if self._home is not None:
-            self._home.discard()
+        if self._place is not None:
+            self._place.discard()
         if self._building is not None:
             self._building.discard()
 

@@ -257,8 +257,8 @@ def test_a_log_that_ends_before_the_slot_of_the_heartbeat_is_refused(missing: tu
 @pytest.mark.parametrize(
     ("missing", "trace", "says"),
     [
-        ((4,), "chk-2/_committed", "checkpoint 2 was published"),
-        ((4,), "chk-2.2/_committed", "checkpoint 2 was published"),
+        ((4,), "chk-2/_committed", "checkpoint 2 was completed"),
+        ((4,), "chk-2.2/_committed", "checkpoint 2 was completed"),
         ((2, 3, 4), "shared/2/L1-S0/7/chk-1-x", "term 2 left traces"),
         ((1, 2, 3, 4), "taskowned/2/8/out/1/rows", "term 2 left traces"),
         ((2,), "shared/2/L1-S0/7/chk-1-x", "term 2 left traces"),

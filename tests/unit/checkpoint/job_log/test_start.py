@@ -9,7 +9,17 @@ import pytest
 from tests.unit.checkpoint.history_kit import LINE, claimed, ref, signatures
 from tidegate.checkpoint.job_log import entry as entries
 from tidegate.checkpoint.job_log.entry import Entry, RunOutcome
-from tidegate.checkpoint.job_log.start import How, LastRun, Refuse, Resume, Start, StartFresh, decide, how, last_run
+from tidegate.checkpoint.job_log.start import (
+    LastRun,
+    Refuse,
+    Resume,
+    Start,
+    StartFresh,
+    StartRequest,
+    decide,
+    last_run,
+    request_of,
+)
 from tidegate.core.ids import Lineage
 
 SIGN = signatures()
@@ -17,12 +27,12 @@ SAVEPOINT = ref(7, owned=False)
 FOREIGN = ref(3, owned=False, lineage=Lineage("line-of-another"))
 
 STARTS = {
-    How.PLAIN: Start(),
-    How.ROLLBACK: Start(source=ref(1)),
-    How.GONE: Start(source=ref(99)),
-    How.FOREIGN: Start(source=FOREIGN),
-    How.FRESH: Start(fresh=True),
-    How.FRESH_FROM: Start(source=SAVEPOINT, fresh=True),
+    StartRequest.PLAIN: Start(),
+    StartRequest.ROLLBACK: Start(source=ref(1)),
+    StartRequest.GONE: Start(source=ref(99)),
+    StartRequest.FOREIGN: Start(source=FOREIGN),
+    StartRequest.FRESH: Start(fresh=True),
+    StartRequest.FRESH_FROM: Start(source=SAVEPOINT, fresh=True),
 }
 
 
@@ -68,7 +78,7 @@ WORDS = {
 
 @pytest.mark.feature("E15", "H2", "I15")
 @pytest.mark.parametrize(("last", "way", "expected"), CELLS, ids=[f"{a.name}-{b.name}" for a, b, _ in CELLS])
-def test_cell(last: LastRun, way: How, expected: str) -> None:
+def test_cell(last: LastRun, way: StartRequest, expected: str) -> None:
     before, start = LAST[last], STARTS[way]
     alive = last is LastRun.RUNNING
     assert last_run(before, alive) is last
@@ -124,9 +134,9 @@ def test_a_job_that_resumes_from_a_retained_checkpoint_continues_the_line_of_tha
 
 @pytest.mark.feature("E15", "I15")
 def test_the_columns_of_the_table_are_distinguished() -> None:
-    assert {way: how(ran(), start) for way, start in STARTS.items()} == {way: way for way in STARTS}
-    assert set(STARTS) == set(How) - {How.AGAIN}  # which depends on what the last run started from
-    assert how(ran(), Start(source=SAVEPOINT)) is How.ROLLBACK
+    assert {way: request_of(ran(), start) for way, start in STARTS.items()} == {way: way for way in STARTS}
+    assert set(STARTS) == set(StartRequest) - {StartRequest.AGAIN}  # which depends on what the last run started from
+    assert request_of(ran(), Start(source=SAVEPOINT)) is StartRequest.ROLLBACK
 
 
 def forked() -> Entry:
@@ -141,7 +151,7 @@ def test_a_start_that_completed_no_checkpoint_may_be_repeated_with_the_same_save
 ) -> None:
     before = forked() if outcome is None else entries.end(forked(), next(SIGN), outcome, keep=True)
     again = Start(source=FOREIGN)
-    assert how(before, again) is How.AGAIN
+    assert request_of(before, again) is StartRequest.AGAIN
     assert decide(before, again) == decide(before, Start()) == Resume(FOREIGN, LINE)
     claimed_now = replace(FOREIGN, claimed=True)
     assert decide(before, Start(source=claimed_now)) == Resume(claimed_now, LINE)
@@ -150,7 +160,7 @@ def test_a_start_that_completed_no_checkpoint_may_be_repeated_with_the_same_save
 @pytest.mark.feature("E15")
 def test_after_a_checkpoint_the_savepoint_of_another_job_is_refused_again() -> None:
     progressed = entries.checkpoint(forked(), next(SIGN), ref(4), 3)
-    assert how(progressed, Start(source=FOREIGN)) is How.FOREIGN
+    assert request_of(progressed, Start(source=FOREIGN)) is StartRequest.FOREIGN
     for newest in (progressed, entries.end(progressed, next(SIGN), RunOutcome.FAILED, keep=True)):
         assert isinstance(decide(newest, Start(source=FOREIGN)), Refuse)
 

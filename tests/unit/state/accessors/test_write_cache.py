@@ -137,7 +137,7 @@ def test_timers_count_as_well(tmp_path: Path) -> None:
     names = [(time, f"key-{time:08}", None) for time in range(10_000)]
     attempt.states.timers.register_many(TimeDomain.EVENT_TIME, names, [1] * 10_000)
     assert 100 * 10_000 < attempt.states.cache.size_bytes() < 500 * 10_000
-    attempt.states.release()
+    attempt.states.drop_cached()
     assert attempt.states.cache.size_bytes() == 0
     attempt.store.abandon()
 
@@ -196,7 +196,7 @@ def test_values_are_gone_with_the_attempt_and_wait_for_no_garbage_collector(tmp_
     gc.disable()
     try:
         attempt.store.abandon()
-        attempt.states.release()
+        attempt.states.drop_cached()
         assert gone() is None
     finally:
         gc.enable()

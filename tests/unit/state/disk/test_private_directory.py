@@ -15,7 +15,7 @@ from tidegate.state.disk.private_directory import PrivateDirectory, sweep
 
 def test_a_directory_is_kept_while_its_creator_lives_and_deleted_afterwards(tmp_path):
     mine, dead = PrivateDirectory.make(tmp_path, "x-"), PrivateDirectory.make(tmp_path, "x-")
-    dead.release()
+    dead.unlock()
     sweep(tmp_path, "x-")
     assert mine.path.exists()
     assert not dead.path.exists()

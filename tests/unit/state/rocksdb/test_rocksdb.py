@@ -12,7 +12,7 @@ from rocksdict import Rdict
 from tidegate.core.ids import AttemptId, EpochId, Term
 from tidegate.state.disk.version_directory import version_path
 from tidegate.state.failure import StateDiskFull, state_failure
-from tidegate.state.rocksdb import RocksDBBackend, RocksDBOptions, database, home
+from tidegate.state.rocksdb import RocksDBBackend, RocksDBOptions, database, database_directory
 from tidegate.state.rocksdb.shared_memory import shared_memory
 from tidegate.state.version import Manifest, VersionId
 
@@ -81,7 +81,7 @@ def test_a_part_of_a_version_is_cut_without_compacting_it_and_the_next_attempt_c
 def test_small_files_lie_in_memory_only_while_an_attempt_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = tmp_path / "memory"
     memory.mkdir()
-    monkeypatch.setattr(home, "_MEMORY", memory)
+    monkeypatch.setattr(database_directory, "_MEMORY", memory)
     task = tmp_path / "task"
     step(task, 1, b"a")
     store = BACKEND.begin(task, v(1), v(2), (0, 1))
@@ -96,7 +96,7 @@ def test_small_files_lie_in_memory_only_while_an_attempt_runs(tmp_path: Path, mo
 
 @pytest.mark.feature("F10")
 def test_without_such_memory_they_lie_with_the_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(home, "_MEMORY", tmp_path / "no such place")
+    monkeypatch.setattr(database_directory, "_MEMORY", tmp_path / "no such place")
     for number in range(1, 13):
         manifest = step(tmp_path, number, b"%d" % number)
     store = BACKEND.begin(tmp_path, manifest.version, v(13), (0, 1))
@@ -107,11 +107,11 @@ def test_without_such_memory_they_lie_with_the_tables(tmp_path: Path, monkeypatc
 
 
 def test_what_the_dead_left_in_memory_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(home, "_MEMORY", tmp_path)
+    monkeypatch.setattr(database_directory, "_MEMORY", tmp_path)
     left = tmp_path / f"tidegate-{os.geteuid()}" / "db-deserted"
     left.mkdir(parents=True)
-    living = home.Home(tmp_path)
-    home.Home(tmp_path).discard()
+    living = database_directory.DatabaseDirectory(tmp_path)
+    database_directory.DatabaseDirectory(tmp_path).discard()
     assert not left.exists()
     assert living.path.exists()
     living.discard()

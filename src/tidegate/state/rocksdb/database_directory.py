@@ -20,7 +20,7 @@ _PREFIX = "db-"
 _ENOUGH_BYTES = 32 << 20
 
 
-class Home:
+class DatabaseDirectory:
     """The directory of one open database, `path`, and of its table files, `tables`."""
 
     def __init__(self, tables: Path) -> None:
