@@ -101,7 +101,7 @@ def bare_epochs(root: str, keys: int, updates: int) -> Generator[Epoch, None, No
     from rocksdict import WriteBatch
 
     from tidegate.state.rocksdb.database import open_database, without_wal
-    from tidegate.state.rocksdb.home import Home
+    from tidegate.state.rocksdb.database_directory import DatabaseDirectory
     from tidegate.state.rocksdb.options import RocksDBOptions
 
     def write(entries: Iterator[tuple[bytes, bytes]]) -> None:
@@ -115,7 +115,7 @@ def bare_epochs(root: str, keys: int, updates: int) -> Generator[Epoch, None, No
 
     load, no_wal, path = _Load(keys, updates), without_wal(), Path(root) / "bare"
     path.mkdir()
-    home = Home(path)
+    home = DatabaseDirectory(path)
     database = open_database(home, RocksDBOptions(), create=True)[0]
     write(load.all_entries())
     database.flush()

@@ -114,7 +114,7 @@ def test_output_that_is_refused_stops_the_job_and_is_kept(spark, tmp_path):
     sink = TableSink(uuid.uuid4().hex)
     table = table_named(sink.name)
     table.refusal = CommitRefused("The table is closed for the year.")
-    with pytest.raises(OutputStopped, match=r"'out0'.*nothing was published. The table is closed.*offered again"):
+    with pytest.raises(OutputStopped, match=r"'out0'.*nothing was committed. The table is closed.*offered again"):
         run_in_two_parts(spark, tmp_path, sink)
     assert table.rows == []
     table.refusal = None
@@ -127,7 +127,7 @@ def test_output_that_is_refused_stops_an_at_least_once_job_too(spark, tmp_path):
     sink = TableSink(uuid.uuid4().hex)
     table = table_named(sink.name)
     table.refusal = CommitRefused("The table is closed for the year.")
-    with pytest.raises(OutputStopped, match=r"nothing was published. The table is closed.*reads its rows again"):
+    with pytest.raises(OutputStopped, match=r"nothing was committed. The table is closed.*reads its rows again"):
         run_in_two_parts(spark, tmp_path, sink, mode="AT_LEAST_ONCE")
     table.refusal = None
     run_in_two_parts(spark, tmp_path, sink, mode="AT_LEAST_ONCE")

@@ -5,8 +5,8 @@
 | committed | `commit` returns | continues |
 | already committed | `commit` returns `ALREADY_COMMITTED` for the request | continues, and counts it |
 | retry later | `RetryLater`, any retryable error of ours, any error that is not ours | keeps the rows and retries |
-| failed, known | `CommitRefused`, any other error of ours | stops: nothing was published, and a retry would fail again |
-| failed, unknown | `CommitInDoubt` | stops: a retry might publish rows twice, skipping them might lose them |
+| failed, known | `CommitRefused`, any other error of ours | stops: nothing was committed, and a retry would fail again |
+| failed, unknown | `CommitInDoubt` | stops: a retry might commit rows twice, skipping them might lose them |
 
 A job that stops keeps the rows and the checkpoint that carries them; the next start commits them again.
 """
@@ -25,8 +25,8 @@ class CommitOutcome(enum.Enum):
     ALREADY_COMMITTED = "already committed"
     """The marker in the target covers it. Nothing was changed."""
     RETRY_LATER = "retry later"
-    FAILED_KNOWN = "failed, nothing was published"
-    FAILED_UNKNOWN = "failed, what was published is not known"
+    FAILED_KNOWN = "failed, nothing was committed"
+    FAILED_UNKNOWN = "failed, what was committed is not known"
 
     @property
     def stops_the_job(self) -> bool:
@@ -41,13 +41,13 @@ class RetryLater(ConnectorError):
 
 
 class CommitRefused(ConnectorError):
-    """The target does not take these rows, and will not until something is changed. None of them was published."""
+    """The target does not take these rows, and will not until something is changed. None of them was committed."""
 
     code = "COMMIT_REFUSED"
 
 
 class UntrustedOutput(CommitRefused):
-    """A snapshot carries output that no writer of the sink can have left there. Nothing of it was published."""
+    """A snapshot carries output that no writer of the sink can have left there. Nothing of it was committed."""
 
     code = "UNTRUSTED_OUTPUT"
 
@@ -57,7 +57,7 @@ class UntrustedOutput(CommitRefused):
         self.epoch = epoch
         super().__init__(
             f"The output of epoch {epoch} and slot {slot} for sink {sink!r} {what}. No writer of this sink left that in the "
-            "checkpoint or savepoint, so nothing of it is published. Somebody else wrote or changed the snapshot: start from "
+            "checkpoint or savepoint, so nothing of it is committed. Somebody else wrote or changed the snapshot: start from "
             "one that you trust. If you know that the output is not needed, discard it: start once without the sink and "
             "with -n (execution.state-recovery.ignore-unclaimed-state)."
         )
@@ -69,15 +69,15 @@ class ForeignOutput(CommitRefused):
     code = "FOREIGN_OUTPUT"
 
     def __init__(self, sink: str, epochs: Sequence[EpochId], hides: bool = False) -> None:
-        """`hides`: output of this run waits, and the target would take it for published."""
+        """`hides`: output of this run waits, and the target would treat it as committed."""
         self.sink = sink
         self.epochs = tuple(sorted(epochs))
         shown = ", ".join(f"epoch {epoch.number} of term {ordinal(epoch.term)}" for epoch in self.epochs[:3])
         more = f" and {len(self.epochs) - 3} more" if len(self.epochs) > 3 else ""
         if hides:
             super().__init__(
-                f"The target of sink {sink!r} has output of this job, up to {shown}{more}, and would take output that waits in "
-                "this checkpoint directory for the same, although nobody has published it: two runs continued from the same "
+                f"The target of sink {sink!r} has output of this job, up to {shown}{more}, and would treat output that waits in "
+                "this checkpoint directory as the same, although nobody has committed it: two runs continued from the same "
                 "backup or copy, and the target has output of one and the directory that of the other. Nothing was changed. If "
                 "the other run is still active, stop this one. Otherwise start a new line of history with `--fresh -s "
                 "CHECKPOINT`, or discard the output that waits: start once without the sink and with -n "
@@ -90,13 +90,13 @@ class ForeignOutput(CommitRefused):
             "was changed. If the job also runs elsewhere, stop this one. Otherwise choose how to continue: `--fresh -s "
             "CHECKPOINT` starts a new line of history from here, and rows since that checkpoint are written again; or "
             "--accept-foreign-output (execution.state-recovery.accept-foreign-output) continues this one, which also writes "
-            "them again, after what the target has. Output that waits is published as well. To see each "
+            "them again, after what the target has. Output that waits is committed as well. To see each "
             "row once, first remove from the target what was written after the backup."
         )
 
 
 class CommitInDoubt(ConnectorError):
-    """Whether the rows were published cannot be known. Somebody has to look, and to say."""
+    """Whether the rows were committed cannot be known. Somebody has to look, and to say."""
 
     code = "COMMIT_IN_DOUBT"
 

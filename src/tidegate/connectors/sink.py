@@ -255,7 +255,7 @@ def prepared_payload(writer: SinkWriter, uid: str) -> bytes | None:
 
 
 class Committer(Protocol):
-    """Publishes the output of one sink. Created in the driver, or in a task if the sink `publishes_in` tasks. A committer
+    """Commits the output of one sink. Created in the driver, or in a task if the sink `publishes_in` tasks. A committer
     that holds connections has a method `close()`, after which it remains usable and opens new ones. If its target keeps
     no markers, it has the attribute `keeps_markers = False`: it is called for one epoch after the other, and what it has
     accepted is not sent again after a failure.

@@ -100,7 +100,7 @@ def check_rest(path: Path, source: Readable) -> None:
     """Read the frames after the header, and decode none but the last. Raises `CorruptState` as `read_rest` does."""
     frames = 0
     before: bytes | None = None
-    # The last frame cannot be told before the file ends, so each is looked at when the next has begun.
+    # A frame is known to be the last only when the file ends, so each is checked once the next has begun.
     while head := source.read(8):
         if before is not None:
             frames += 1

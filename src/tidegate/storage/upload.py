@@ -107,7 +107,7 @@ class Upload:
             data = file.read(size)
         if len(data) != size:
             raise CorruptState(f"{self._source} ends in the middle of part {index} of its upload.")
-        # Only while this process has read everything before. A process that goes on with another's upload reads the
+        # Only while this process has read everything before. A process that continues another's upload reads the
         # file again at the end.
         if self._checksummed_bytes == start:
             self._checksum.update(data)

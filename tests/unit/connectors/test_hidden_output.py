@@ -58,7 +58,7 @@ def request(epoch: EpochId, payload: bytes = b"") -> Committable:
 
 def test_a_committer_of_the_user_that_compares_numbers_is_refused() -> None:
     for epoch in (WAITS, SAME_NUMBER):
-        with pytest.raises(ForeignOutput, match="nobody has published it"):
+        with pytest.raises(ForeignOutput, match="nobody has committed it"):
             context(ACCEPTED).check_marker(LINE, SINK, LOST, [epoch])
         context(ACCEPTED).check_marker(LINE, SINK, OWN, [epoch])
     context(ACCEPTED).check_marker(LINE, SINK, LOST, [OWN])
@@ -66,7 +66,7 @@ def test_a_committer_of_the_user_that_compares_numbers_is_refused() -> None:
 
 def test_a_marker_of_the_own_history_does_not_move_back_for_output_of_another_one() -> None:
     """It would forget what it covers. A savepoint of the lost history carries such output."""
-    with pytest.raises(ForeignOutput, match="nobody has published it"):
+    with pytest.raises(ForeignOutput, match="nobody has committed it"):
         context(ACCEPTED).covers(LINE, SINK, OWN, LOST)
 
 

@@ -337,7 +337,7 @@ class Cleaner:
                 try:
                     contents = yield from read_contents(self._store.read, pin.metadata, body)
                 except MetadataError as error:
-                    # Fail closed: a pin that cannot be read might hold any file. The job goes on, only clean-up waits.
+                    # Fail closed: a pin that cannot be read might hold any file. The job continues without clean-up.
                     raise CleaningSkipped(pin.metadata, str(error)) from error
                 held.names |= contents.files | contents.staged | {pin.metadata, committed_record(pin.metadata)}
                 held.lists |= {each.id: each for each in contents.lists_in(root)}

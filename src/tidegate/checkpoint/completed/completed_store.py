@@ -107,7 +107,7 @@ class CompletedCheckpointStore:
         self.shared = SharedRegistry()
         self.unreadable: list[CheckpointRef] = []
         self.contents: dict[str, CheckpointContents] = {}
-        """By name of the metadata: of retained and owed checkpoints and the base, and of dropped ones until they are cleaned."""
+        """By name of the metadata: of retained and abandoned checkpoints, the base, and dropped ones until they are cleaned."""
         self._uncommitted: list[Carried] = []
         """Contents whose output the ledger may still carry although no retained checkpoint of this job names its rows."""
         self.disposed: set[str] = set()
@@ -137,15 +137,15 @@ class CompletedCheckpointStore:
            damaged, no job can start from it: it is listed in `unreadable` and holds no files. A damaged base is an
            error, or `ClaimLost` if a successor has cleaned up in the meantime.
         2. Learn which of them are COMMITTED.
-        3. Take over the output that the base carries, and the output that earlier claims turned away from: what once
-           completed becomes visible, in the order of epochs, even if a rollback abandons it. It is `due` from now on; the
+        3. Take over the output that the base carries, and that of checkpoints that earlier claims abandoned: output of a
+           completed checkpoint becomes visible, in the order of epochs, even after a rollback. It is `due` from now on; the
            next checkpoint carries what is not committed by then. A crash leaves all of that to the next start.
-           Output that an older base carries, and a newer one that was turned away from no longer does, is committed.
+           Output that an older base carries, and a newer abandoned checkpoint no longer does, is already committed.
            Output that the user discarded in an earlier run is dropped again (`discarded_output`).
         """
         base = self.entry.base
         base_body: bytes | None = None
-        # One snapshot may be retained, owed and the base at once; it is read once.
+        # One snapshot may be retained, abandoned and the base at once; it is read once.
         for ref in dict.fromkeys((*self.entry.retained, *self.entry.owed, *(() if base is None else (base,)))):
             body: bytes | None = yield Get(ref.metadata)
             contents = yield from verified(self.read, ref, body)
@@ -191,7 +191,7 @@ class CompletedCheckpointStore:
         self.shared.register(ref.metadata, files, contents.lists_in(self.layout.root))
 
     def _is_carried_on(self, ref: CheckpointRef) -> bool:
-        """Whether this owner takes over a newer checkpoint of its lineage: output that the newer one lacks is committed."""
+        """Whether this owner takes over a newer checkpoint of its lineage: output that it lacks is already committed."""
         base = self.entry.base
         newer = [*self.entry.owed, *((base,) if base is not None and base.lineage == self.entry.lineage else ())]
         # A newer snapshot that cannot be read proves nothing about what it still carried.
@@ -200,9 +200,9 @@ class CompletedCheckpointStore:
         return any(each.lineage == ref.lineage and ref.epoch <= each.epoch for each in newer)
 
     def _take_over_output(self, refs: Iterable[CheckpointRef]) -> Steps[None]:
-        """Step 3 of `recover`, for the base and for what earlier claims turned away from."""
+        """Step 3 of `recover`, for the base and for checkpoints that earlier claims abandoned."""
         marks: list[CommittedMark] = []
-        # The same: without all owed snapshots, nothing may be taken for committed.
+        # The same: unless all abandoned snapshots can be read, no output counts as committed.
         all_are_readable = not any(ref in self.unreadable for ref in self.entry.owed)
         is_committed = _committed_before(self.entry.owed if all_are_readable else (), self.contents)
         for ref in refs:
@@ -333,7 +333,7 @@ class CompletedCheckpointStore:
 
     def uncommitted_output(self) -> tuple[Committable, ...]:
         """All output that may still be committed, or committed again: what the ledger holds, and what checkpoints carry
-        that a later start may begin from or must settle, unless this owner has recorded them COMMITTED."""
+        that a later start may begin from or must commit the output of, unless this owner has recorded them COMMITTED."""
 
         carried = [
             committable

@@ -1,4 +1,4 @@
-"""When: a checkpoint is taken, an epoch is told of one, one waits for the other, an empty epoch runs. Pure.
+"""Decides when a checkpoint is taken, is announced to an epoch or waits for one, and when an empty epoch runs. Pure.
 
 An epoch cannot be interrupted, so a checkpoint meets it in one of two ways:
 

@@ -212,7 +212,8 @@ def claim(
 
 def in_copy(mine: Entry) -> Entry:
     """Return a claim as it begins a new line of history in a copy of the directory. The old line is the original's, with the
-    output that it owes and with the savepoints that were given to it: those lie elsewhere, and both would delete them."""
+    output that it has not committed and with the savepoints that it has claimed: they are outside the directory, and both would
+    delete them."""
     return replace(mine, owed=(), disposing=(), retained=_without_given(mine.retained, mine.base), here_since=mine.term)
 
 
@@ -286,7 +287,7 @@ def _forgets_output(before: Entry | None, entry: Entry) -> bool:
         return False
     if before is not None and _forks_copy(before, entry) and not entry.owed:
         return False
-    # Older logs do not owe the output of a snapshot if a new lineage starts from that very snapshot.
+    # Older logs do not list a snapshot as `owed` if a new lineage starts from that very snapshot.
     return before is None or not _same(before.base, entry.base) or entry.owed != before.owed
 
 
@@ -313,7 +314,7 @@ def checkpoint(before: Entry, by: Signature, ref: CheckpointRef, num_retained: i
     kept = (*before.retained, ref)[-num_retained:]
     last_id = max(before.last_id, ref.id)
     entry = _next(before, by, EntryKind.CHECKPOINT, ref, kept, last_id, None)
-    # Nothing is owed after this: a checkpoint carries all output that waits, also what earlier claims turned away from.
+    # Empty from now on: a checkpoint carries all waiting output, also that of checkpoints that earlier claims abandoned.
     return replace(entry, owed=(), disposing=_disposing_after(before, kept))
 
 

@@ -51,7 +51,7 @@ def marks(committables: Iterable[Committable]) -> tuple[CommittedMark, ...]:
 class Ledger:
     """Output that this driver knows to be staged and does not know to be committed.
 
-    What it costs to tell it something is proportional to what it is told, not to what waits.
+    The cost of a call is proportional to its arguments, not to the output that waits.
     """
 
     def __init__(self, waiting: Iterable[Committable] = ()) -> None:

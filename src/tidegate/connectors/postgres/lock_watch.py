@@ -101,7 +101,7 @@ class _BlockerWatch:
             log.warning("could not find out who holds a lock in the database: %s", error)
 
     def _look(self, connection: psycopg.Connection[Any]) -> None:
-        # The view exists since PostgreSQL 14. Without it, a slow COPY is not told from a frozen one, and nobody is ended.
+        # The view exists since PostgreSQL 14. Without it, a slow COPY looks like a frozen one, so no session is ended.
         found = connection.execute("SELECT to_regclass('pg_catalog.pg_stat_progress_copy') IS NOT NULL").fetchone()
         sees_progress = found == (True,)
         statement = _BLOCKERS.format(progress=_COPIED if sees_progress else "NULL")

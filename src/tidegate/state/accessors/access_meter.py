@@ -83,7 +83,7 @@ class AccessReading:
     """What was measured of one kind of access to one state in one attempt: nanoseconds or bytes."""
 
     state: str
-    """Empty if states are not told apart."""
+    """Empty if states are not distinguished."""
     name: str
     """Such as `valueStateGetLatency`."""
     count: int

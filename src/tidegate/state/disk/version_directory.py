@@ -125,7 +125,7 @@ class Building:
         return file if file.checksum else replace(file, checksum=check_of_file(self.path / file.name))
 
     def discard(self) -> None:
-        """Remove what was built. Does nothing if called again or after `publish`."""
+        """Remove what was built. Does nothing if called again or after `seal`."""
         self._private.discard()
 
 

@@ -262,7 +262,7 @@ def _mix_tail(
 ) -> Words:
     signed = data.view(np.int8)
     for number in range(3):
-        # One to three bytes are left of each string; strings that have this one go on.
+        # One to three bytes are left of each string; only strings that have this one are hashed further.
         has = np.flatnonzero(lengths % 4 > number)
         if has.size:
             bytes_ = signed[starts[has] + lengths[has] // 4 * 4 + number].astype(np.int32).view(np.uint32)
