@@ -23,7 +23,7 @@ from tests.contract.snapshots.hosts import GROUPS, TERM, Entries, Host, key, som
 from tests.contract.state.versions import forget
 from tidegate.checkpoint.files.task_part import digest_of
 from tidegate.checkpoint.metadata import FileList, TaskState
-from tidegate.checkpoint.task import version_restore
+from tidegate.checkpoint.task import version_fetch
 from tidegate.checkpoint.task.version_upload import Stored, UploadOrder
 from tidegate.state.backends import backend_named
 from tidegate.state.changelog.chain import changes_path, truncate
@@ -300,7 +300,7 @@ def test_a_version_on_local_disk_is_used_only_if_it_is_what_was_stored(
         path.unlink()
         path.write_bytes(content[:-50] + bytes(50))
     else:
-        monkeypatch.setattr(version_restore, "boot_id", lambda: "another")
+        monkeypatch.setattr(version_fetch, "boot_id", lambda: "another")
     forget()
     made = host.restore(state, target=version(4))
     assert made == version(4)
