@@ -54,7 +54,7 @@ def measure(result: dict[str, Any], size: Waiting, repetitions: int, driver: Any
     """Add figures and limits to `result`. `driver` is a store that has claimed its job, and how protocols are performed."""
     release = _release(size, driver.store, driver.perform)
     name = f"{size.slots:,} slots, {size.epochs} epochs waiting"
-    idle = [_seconds(lambda: release.on_published_by_tasks(())) for _ in range(repetitions)]
+    idle = [_seconds(lambda: release.on_committed_by_tasks(())) for _ in range(repetitions)]
     waits = [_seconds(release.release) for _ in range(repetitions)]
     data = encode(_metadata(release._store.ledger.carried_by(EpochId(driver.store.term, size.epochs))))
     publishing = _assigned(size, release.for_tasks)
@@ -62,7 +62,7 @@ def measure(result: dict[str, Any], size: Waiting, repetitions: int, driver: Any
     results = []
     for number in range(1, repetitions + 1):
         told = [_result(slot, driver.store.term, number) for slot in range(size.slots)]
-        results.append(_seconds(lambda told=told: release.on_published_by_tasks(told)))
+        results.append(_seconds(lambda told=told: release.on_committed_by_tasks(told)))
     figures = {
         "results of an epoch": ("s", results),
         "an epoch without results": ("s", [a + b for a, b in zip(idle, waits)]),

@@ -42,7 +42,7 @@ from tidegate.core.ids import Lineage, TaskId, Uid
 from tidegate.runtime.checkpoints.failure_latch import CheckpointsFailed
 from tidegate.runtime.checkpoints.history import JobHistory, Signer
 from tidegate.runtime.checkpoints.owned_term import OwnedTerm
-from tidegate.runtime.checkpoints.sink_threads import OutputStopped, PublishResult
+from tidegate.runtime.checkpoints.sink_threads import CommitResult, OutputStopped
 from tidegate.runtime.checkpoints.term import RunningTerm
 from tidegate.runtime.checkpoints.term_effects import StartCommit, StartSweep, T, TermEffect, TermSteps, Uncounted
 from tidegate.runtime.epochs.job_description import JobDescription, TaskSink
@@ -86,7 +86,7 @@ class SimSigner(Signer):
     def sign_again(self) -> Signature:
         driver, world = self._driver, self._driver.world
         nonce = Nonce(world.serial(f"nonce-{driver.process.name}"))
-        self.unsettled = {*self.unsettled, nonce}
+        self.in_doubt = {*self.in_doubt, nonce}
         driver.signed.add(nonce)
         if self.asked:
             world.watch(driver.plan.layout).asked_for.add(nonce)
@@ -224,7 +224,7 @@ class SimDriver:
             stopped.__cause__ = error
         outcomes = tuple(CommitOutcome.COMMITTED for _ in taken)
         if life == self.life:
-            self._inbox.append(PublishResult(batch, outcomes, stopped, taken))
+            self._inbox.append(CommitResult(batch, outcomes, stopped, taken))
 
     def _beat(self, term: OwnedTerm, life: int) -> Steps[None]:
         """The thread of the heartbeat."""
@@ -494,10 +494,10 @@ class SimDriver:
         term = self._term
         while self._inbox:
             match self._inbox.popleft():
-                case PublishResult() as result:
+                case CommitResult() as result:
                     yield from self.message(term.output.on_result(result))
                 case TaskCommitResult() as published:
-                    yield from self.message(term.output.on_published_by_tasks([published]))
+                    yield from self.message(term.output.on_committed_by_tasks([published]))
                 case (TaskId() as task, item):
                     yield from self.message(term.checkpointer.on_upload(task, item))
 

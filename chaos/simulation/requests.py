@@ -95,7 +95,7 @@ class SimRequests:
         assert ref is not None
         answer: Future[None] = Future()
         self.stopped = ref, self._now(), answer
-        yield from self._edge.run(self._term.output.complete_when_published(answer))
+        yield from self._edge.run(self._term.output.complete_when_committed(answer))
 
     def ends(self) -> str | None:
         """How a stop answers, when it can: with success only if all its output is published."""

@@ -15,7 +15,6 @@ TERM = ROOT / "src" / "tidegate" / "runtime" / "checkpoints"
 
 INSIDE = {
     "Announcements",
-    "Announcer",
     "CompletedCheckpointStore",
     "Coordinator",
     "Draft",
@@ -83,9 +82,7 @@ def test_no_step_of_the_term_has_a_namesake_in_the_simulation() -> None:
     assert not steps & beside
 
 
-@pytest.mark.parametrize(
-    "name", ["term", "checkpointer", "output", "owned_term", "announcer", "job_cleaning", "materializer"]
-)
+@pytest.mark.parametrize("name", ["term", "checkpointer", "output", "owned_term", "job_cleaning", "materializer"])
 def test_steps_start_no_thread_and_perform_no_effect_themselves(name: str) -> None:
     module = tree(TERM / f"{name}.py")
     assert not used(module) & {"perform", "Thread", "SimpleQueue", "Queue"}

@@ -47,7 +47,6 @@ NAMES_LEFT = {
     "checkpoint": 1,
     "connectors": 1,
     "graph": 2,
-    "runtime": 20,
     "schema": 1,
     "testing": 5,
 }

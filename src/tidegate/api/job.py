@@ -336,9 +336,9 @@ def _forgetful(graph: Graph) -> dict[Uid, str]:
     frames = [source for source in graph.sources if type(source.frame).__module__.startswith("pyspark.")]
     if not frames:
         return {}
-    from tidegate.runtime.sources.source_checks import forgetful, plan_of
+    from tidegate.runtime.sources.source_checks import not_rereadable, plan_of
 
-    found = {source.uid: forgetful(plan_of(source)) for source in frames if not source.bounded}
+    found = {source.uid: not_rereadable(plan_of(source)) for source in frames if not source.bounded}
     return {uid: words for uid, words in found.items() if words is not None}
 
 

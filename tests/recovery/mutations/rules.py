@@ -716,11 +716,11 @@ MUTATIONS = (
         f"{RUNTIME}/checkpoints/checkpointer.py",
         """        yield from self._output.release()
         yield from self._act(actions)
-        yield from self._ownership.stand_alone()
+        yield from self._ownership.unpin_origin()
 """,
         """        yield from self._act(actions)
         yield from self._output.release()
-        yield from self._ownership.stand_alone()
+        yield from self._ownership.unpin_origin()
 """,
         rare=True,
     ),
@@ -730,20 +730,20 @@ MUTATIONS = (
         f"{RUNTIME}/checkpoints/checkpointer.py",
         """        yield from self._output.release()
         yield from self._act(actions)
-        yield from self._ownership.stand_alone()
+        yield from self._ownership.unpin_origin()
         yield from self.clean()
 """,
         """        yield from self.clean()
         yield from self._output.release()
         yield from self._act(actions)
-        yield from self._ownership.stand_alone()
+        yield from self._ownership.unpin_origin()
 """,
     ),
     Mutation(
         "adopt-own",
         "After an unknown outcome, the driver adopts the entry that it tried to write",
         f"{RUNTIME}/checkpoints/owned_term.py",
-        "self._signer.unsettled, self._signer.sign_again",
+        "self._signer.in_doubt, self._signer.sign_again",
         "set(), self._signer.sign_again",
     ),
     Mutation(
@@ -795,8 +795,8 @@ MUTATIONS = (
         "terminal-due",
         "Whoever stops a job waits for all output that its savepoint carries",
         f"{RUNTIME}/checkpoints/output.py",
-        "        self.await_published(answer, self.newest_due())\n",
-        "        self.await_published(answer, EpochId(Term(0), 0))\n",
+        "        self.await_committed(answer, self.newest_due())\n",
+        "        self.await_committed(answer, EpochId(Term(0), 0))\n",
         rare=True,
     ),
     Mutation(
@@ -835,7 +835,7 @@ MUTATIONS = (
         f"{RUNTIME}/checkpoints/owned_term.py",
         "            self._pin = yield from self.history.hold_again(base)\n",
         """            self._pin = yield from self.history.hold_again(base)
-            yield from self.stand_alone()
+            yield from self.unpin_origin()
 """,
         rare=True,
     ),
@@ -843,7 +843,7 @@ MUTATIONS = (
         "pin-given-up",
         "A fork that has a checkpoint of its own gives up the pin on its origin",
         f"{RUNTIME}/checkpoints/checkpointer.py",
-        "        yield from self._ownership.stand_alone()\n        yield from self.clean()\n",
+        "        yield from self._ownership.unpin_origin()\n        yield from self.clean()\n",
         "        yield from self.clean()\n",
         rare=True,
     ),

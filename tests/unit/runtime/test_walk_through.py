@@ -214,7 +214,7 @@ def test_barriers_cut_the_words_into_successive_checkpoints(words: WordCount, tm
     words.run("to sleep", "to dream")
     words.checkpoint()
     words.run("to be", "")
-    words.loop.published().result(WAIT_S)  # everything that may be visible by now is
+    words.loop.output_committed().result(WAIT_S)  # everything that may be visible by now is
     shown = [tuple(row) for row in words.shown.rows]
     words.run("", "to sleep")
     words.checkpoint()

@@ -17,9 +17,9 @@ class Answers:
         self._waiting: dict[str, Future[CheckpointRef]] = {}
         self._for_output: set[str] = set()
 
-    def expect(self, token: str, published: bool = False) -> Future[CheckpointRef]:
-        """Register a request. `published`: it completes when the output is published, not when the checkpoint is complete."""
-        if published:
+    def expect(self, token: str, *, for_output: bool = False) -> Future[CheckpointRef]:
+        """Register a request. `for_output`: it completes when the output is committed, not when the checkpoint is complete."""
+        if for_output:
             self._for_output.add(token)
         answer: Future[CheckpointRef] = Future()
         self._waiting[token] = answer
@@ -39,6 +39,7 @@ class Answers:
         answer = self._waiting.pop(token, None)
         if answer is None:
             return
+        # Another thread may have failed it at the same moment, in `refuse`.
         with contextlib.suppress(InvalidStateError):
             if isinstance(result, Exception):
                 answer.set_exception(result)

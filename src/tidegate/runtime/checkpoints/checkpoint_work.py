@@ -65,7 +65,7 @@ def plan_checkpoint_work(
     is_empty: bool,
     publications: Sequence[CommitBatch] = (),
 ) -> dict[int, CheckpointWork]:
-    """Return the work by level. `is_empty`: the epoch has no rows. `publications` is output that tasks publish, each belonging
+    """Return the work by level. `is_empty`: the epoch has no rows. `publications` is output that tasks commit, each belonging
     to one task."""
     early, truncated = state.early, state.changelog.truncated
     total = min(_INLINE_TASK_BYTES, _INLINE_JOB_BYTES // max(1, len(job.tasks)))
@@ -80,8 +80,8 @@ def plan_checkpoint_work(
     for level in range(1, job.levels + 1):
         tasks = [TaskId(level, Slot(slot)) for slot in range(job.parallelism)]
         uploads = tuple(tuple(orders.get(task, ())) for task in tasks)
-        commits = _publishes(job, level, publications)
-        # Tasks wait for nothing if they have nothing to store and to publish: rows would wait, too.
+        commits = _commit_orders(job, level, publications)
+        # Tasks wait for nothing if they have nothing to store and to commit: rows would wait, too.
         waits = any(uploads) or any(commits) or early is not None
         work[level] = CheckpointWork(
             uploads=uploads,
@@ -165,11 +165,11 @@ def _kept_versions(
     return tuple(versions)
 
 
-def _publishes(
+def _commit_orders(
     job: JobDescription, level: int, publications: Sequence[CommitBatch]
 ) -> tuple[tuple[CommitOrder, ...], ...]:
     """Return the orders for each slot. Output of slots that the job no longer has is distributed over the existing ones,
-    and so are sinks for which one task publishes everything.
+    and so are sinks for which one task commits everything.
     """
     orders: list[list[CommitOrder]] = [[] for _ in range(job.parallelism)]
     for each in publications:

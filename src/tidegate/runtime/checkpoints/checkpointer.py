@@ -1,4 +1,4 @@
-"""Carries out the coordinator's decisions: starts uploads, publishes checkpoints and savepoints, cleans up.
+"""Carries out the coordinator's decisions: starts uploads, completes checkpoints and savepoints, cleans up.
 
 Each public method is one message, as steps (`term_effects`). One is carried out after the other.
 """
@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterable
 
 from tidegate.checkpoint.completed.completed_store import CheckpointNotCompleted, Draft, divided_output
+from tidegate.checkpoint.coordination.announcements import Announced
 from tidegate.checkpoint.coordination.coordinator import (
     Action,
     CompleteCheckpoint,
@@ -37,7 +38,6 @@ from tidegate.core.clock import Instant
 from tidegate.core.errors import EpochFailed, ProtocolViolation
 from tidegate.core.faults import reach
 from tidegate.core.ids import AttemptId, TaskId
-from tidegate.runtime.checkpoints.announcer import Announcer
 from tidegate.runtime.checkpoints.answers import Answers
 from tidegate.runtime.checkpoints.epoch_snapshot import EpochSnapshot, PendingUpload
 from tidegate.runtime.checkpoints.failure_latch import CheckpointsFailed
@@ -91,7 +91,6 @@ class Checkpointer:
         entry = self._store.entry
         self._coordinator = Coordinator(timing, job.tasks, entry.last_id, entry.base)
         self._coordinator.statistics = requests.statistics
-        self._announcer = Announcer(ownership, uploads, self._coordinator, timing=timing)
         self._materializer = Materializer(
             ownership, job, uploads, self._coordinator, cleaning=self._cleaning, chance=chance
         )
@@ -146,7 +145,7 @@ class Checkpointer:
         else:
             self._store.ledger.accept(report.committables)
         self._uploads.saw(snapshot)  # after the ledger: see `PendingUploads.work`
-        yield from self._output.on_published_by_tasks(report.commit_results)
+        yield from self._output.on_committed_by_tasks(report.commit_results)
         self._timing.epoch_took(report.duration_ms, with_rows=report.rows_in > 0)
         begun = snapshot.announced
         took_ms = report.duration_ms if snapshot.versions else None  # without state, a checkpoint needs no other epoch
@@ -188,8 +187,10 @@ class Checkpointer:
         yield from self._act(aborted)  # It announces a checkpoint, which must not start from what is forgotten.
         self._cleaning.expect_leftovers()
         base = self._store.entry.base
+        # A base of an earlier term means that no epoch of this one is in a checkpoint: the output of all of them goes.
         reached = None if base is None or base.epoch.term != self._store.term else base.epoch
         self._store.ledger.rewind(self._store.term, reached)
+        # The return is what too many failed checkpoints asked for. Other errors stay: they are about the term.
         self._ownership.failure.clear(CheckpointsFailed)
 
     def abort(self) -> None:
@@ -213,12 +214,43 @@ class Checkpointer:
                     self._ownership.failure.set(CheckpointsFailed(message), over=())
                 case WakeAt():
                     yield action
+        # The last two steps of every message. What has ended by now needs no look at storage, and the announcement that
+        # `_informed` has withdrawn must come back: epochs that begin without one make their checkpoint late.
         self._acks.watch_only(pending.id for pending in self._coordinator.pending)
-        yield from self._announcer.announce(self._now())
+        yield from self._announce(self._now())
+
+    def _announce(self, now: Instant) -> TermSteps[None]:
+        """Tell the next epoch which checkpoint will be taken of it, if that is known."""
+        # An epoch with rows lasts longer than one without, so a checkpoint may be due at the end of only one of them.
+        rows_ms = self._timing.epoch_ms(with_rows=True)
+        empty_ms = self._timing.epoch_ms(with_rows=False)
+        id = self._coordinator.announce(rows_ms, now)
+        to_empty = self._coordinator.announce(empty_ms, now) is not None
+
+        config, base = self._history.config, self._store.entry.base
+        incremental = config.incremental and base is not None and base.owned
+        changelog = incremental and config.changelog
+        announced = None
+        if id is not None:
+            announced = Announced(
+                id,
+                incremental,
+                to_empty,
+                changelog,
+                materialized=self._uploads.materialized if changelog else {},
+                wait_ms=self._timing.early_wait_ms,
+            )
+        self._announcements.announce(announced, in_progress=bool(self._coordinator.pending))
+
+        # What is not announced yet is announced when the time has come, though no other message arrives until then.
+        for is_announced, expected_ms in ((id is not None, rows_ms), (to_empty, empty_ms)):
+            at_ms = None if is_announced else self._coordinator.announces_at(expected_ms)
+            if at_ms is not None:
+                yield WakeAt(at_ms)
 
     def _complete(self, ref: CheckpointRef, request: CheckpointRequest) -> TermSteps[None]:
         if self._answers.waits_for_output(request.token):
-            self._output.await_published(self._answers.take(request.token), ref.epoch, ref)
+            self._output.await_committed(self._answers.take(request.token), ref.epoch, ref)
             yield from self._output.record()
         else:
             self._answers.give(request.token, ref)
@@ -243,12 +275,14 @@ class Checkpointer:
         base = self._store.entry.base if action.base is not None and not full else None
         changelog = self._history.config.changelog and base is not None
         try:
+            # Now, not when the checkpoint completes: Spark deletes what its query directory keeps of old batches.
             sources = read_sources(snapshot.directory, snapshot.positions, len(job.sources))
         except (OSError, ProtocolViolation) as error:
             reason = CheckpointFailureReason.IO_EXCEPTION
             why = f"positions of the sources: {error}"
             yield from self._act(self._informed().decline(action.id, reason, self._now(), why))
             return
+        # A task without a version has never had a row or timer, so there is nothing that it could store.
         missing = frozenset(task for task in job.tasks if task in snapshot.versions)
         tables = None
         if action.request.format == CANONICAL:
@@ -291,26 +325,30 @@ class Checkpointer:
         yield from self._act(self._informed().acknowledge(ack, self._now()))
 
     def _complete_checkpoint(self, pending: PendingCheckpoint) -> TermSteps[None]:
-        """Publish, start the release, complete the request, clean up: in this order, each with its own protocol."""
+        """Write metadata and log entry, release the output, complete the request, clean up: in this order."""
         upload = self._uploads.get(pending.id)
         if upload.folder is not None:
-            yield from self._publish_savepoint(pending, upload, upload.folder)
+            yield from self._complete_savepoint(pending, upload, upload.folder)
             return
+        # Both before the entry is won: what it drops follows from the first, and for the second see
+        # `OutputRelease.sweep_targets`.
         before = self._store.entry.retained
-        settled = dict(self._output.settled)
+        committed_up_to = dict(self._output.committed_up_to)
         output = divided_output(self._store, pending.id, pending.epoch, self._ownership.shares(pending.request))
         try:
             metadata = yield from self._metadata(pending, upload, output)
         except StorageError as error:
-            yield from self._not_published(pending.id, error)
+            yield from self._not_completed(pending.id, error)
             return
         draft = _draft(pending, metadata, output, self._history.layout.metadata(pending.id))
         try:
             # Any other error leaves the outcome unknown, and ends the term.
             ref = yield from self._store.append_checkpoint(draft)
         except CheckpointNotCompleted as error:
-            yield from self._not_published(pending.id, error)
+            yield from self._not_completed(pending.id, error)
             return
+        # From here the checkpoint exists, whatever happens. First what the next checkpoint starts from, so that the actions below
+        # find it.
         self._uploads.completed(ref, metadata, pending.slowest_upload_ms)
         self._materializer.completed(upload, draft.changes)
         self._coordinator.statistics.metadata_bytes = len(draft.metadata)
@@ -318,15 +356,17 @@ class Checkpointer:
         dropped = [old.id for old in before if old not in self._store.entry.retained]
         # Its output may be visible only from now on.
         actions = self._informed().on_completed(pending.id, ref, dropped, self._now())
+        # Output first: this only starts commits, and what follows makes requests to storage, for which readers would wait.
+        # The pin goes only now that this job can start from a checkpoint of its own.
         yield from self._output.release()
         yield from self._act(actions)
-        yield from self._ownership.stand_alone()
+        yield from self._ownership.unpin_origin()
         yield from self.clean()
         self._requests.record_calls(pending.id)
-        yield from self._output.sweep_targets(settled)
+        yield from self._output.sweep_targets(committed_up_to)
         yield from self._act(self._informed().cleaned(len(dropped), self._now()))
 
-    def _publish_savepoint(self, pending: PendingCheckpoint, upload: PendingUpload, folder: str) -> TermSteps[None]:
+    def _complete_savepoint(self, pending: PendingCheckpoint, upload: PendingUpload, folder: str) -> TermSteps[None]:
         """Complete a savepoint whose files are all stored.
 
         1. Write `_metadata`, which completes it. A crash before leaves files that are not a savepoint; a
@@ -343,9 +383,10 @@ class Checkpointer:
             data = encode(metadata)
             yield Put(path, data)
         except StorageError as error:
-            yield from self._not_published(pending.id, error)
+            yield from self._not_completed(pending.id, error)
             return
         reach("savepoint.1-metadata", id=pending.id, term=self._store.term)
+        # The folder is the user's from now on: no task stores anything more in it.
         self._uploads.forget(pending.id)
         ref = CheckpointRef(
             id=pending.id,
@@ -362,6 +403,7 @@ class Checkpointer:
             self._uploads.notices.add(ref.epoch, complete=True)
             self._ownership.snapshot = metadata
         else:
+            # Not an entry: the user may delete it, so the job must not depend on it.
             self._store.follow_savepoint(ref, contents)
         actions = self._informed().on_completed(pending.id, ref, (), self._now())
         self._requests.record_calls(pending.id)
@@ -369,9 +411,9 @@ class Checkpointer:
         yield from self._act(actions)
         if self._store.entry.base == ref:
             # It ends the job. The next start begins from it, and knows nothing of a pin.
-            yield from self._ownership.stand_alone()
+            yield from self._ownership.unpin_origin()
 
-    def _not_published(self, checkpoint_id: int, error: Exception) -> TermSteps[None]:
+    def _not_completed(self, checkpoint_id: int, error: Exception) -> TermSteps[None]:
         self._uploads.forget(checkpoint_id)
         yield from self._act(self._informed().on_completion_failed(checkpoint_id, self._now(), str(error)))
 

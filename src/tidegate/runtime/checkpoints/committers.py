@@ -74,6 +74,7 @@ class Committers:
                 now = SYSTEM_CLOCK.now()
                 self.done.committed(uid, now.since(started), len(found), now.wall_ms)
                 self.done.committed_up_to([uid], max(request.epoch for request in found))
+                # Otherwise a checkpoint may still carry output of attempts that look discarded from here.
                 if for_good and sweeps(committer):
                     last = max(found, key=lambda request: request.epoch)
                     try:
@@ -108,6 +109,7 @@ class Committers:
             try:
                 committer.check_target()
             except Exception as error:
+                # An error that may pass does not stop a first start either: output waits for its target.
                 if is_first and outcome_of(error).stops_the_job:
                     with _named(uid):
                         raise

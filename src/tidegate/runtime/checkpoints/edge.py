@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from tidegate.checkpoint.coordination.coordinator import WakeAt
 from tidegate.checkpoint.effects import do, run
 from tidegate.runtime.checkpoints.loop_thread import LoopThread
-from tidegate.runtime.checkpoints.sink_threads import PublishResult, SinkThreads
+from tidegate.runtime.checkpoints.sink_threads import CommitResult, SinkThreads
 from tidegate.runtime.checkpoints.term import RunningTerm
 from tidegate.runtime.checkpoints.term_effects import StartCommit, StartSweep, TermEffect, TermSteps, Uncounted
 
@@ -24,7 +24,7 @@ class TermEdge:
         self._term = term
         self._thread = thread
         self._sinks = sinks
-        self._results: queue.SimpleQueue[PublishResult] = queue.SimpleQueue()
+        self._results: queue.SimpleQueue[CommitResult] = queue.SimpleQueue()
         """Of commits that have ended, until the thread receives them."""
 
     def post(self, message: Callable[[], TermSteps[None]]) -> None:
@@ -40,22 +40,24 @@ class TermEdge:
             case WakeAt(at_ms):
                 return self._thread.wake_at(at_ms)
             case StartCommit(batch):
-                return self._sinks.publish(batch, self._post_result)
-            case StartSweep(settled):
-                return self._sinks.sweep(settled)
+                return self._sinks.commit(batch, self._post_result)
+            case StartSweep(upto):
+                return self._sinks.sweep(upto)
             case Uncounted(inner):
                 return do(inner, self._term.owned.history.storage)
             case _:
+                # Through the meter: these requests are the cost of a checkpoint.
                 return do(effect, self._term.requests.storage)
 
-    def _post_result(self, result: PublishResult) -> None:
+    def _post_result(self, result: CommitResult) -> None:
         """Called by the thread of a sink."""
         self._results.put(result)
+        # The queue, not the closure, holds the result: if the thread stops before the message, `record_last_results` finds it.
         self.post(lambda: self._term.output.on_result(self._results.get_nowait()))
 
     def record_last_results(self) -> None:
-        """Record what sinks published while the thread was stopping. It must have ended."""
-        left: list[PublishResult] = []
+        """Record what sinks committed while the thread was stopping. It must have ended."""
+        left: list[CommitResult] = []
         with contextlib.suppress(queue.Empty):
             while True:
                 left.append(self._results.get_nowait())

@@ -46,6 +46,7 @@ from tidegate.storage.routed import is_absolute
 log = logging.getLogger("tidegate")
 T = TypeVar("T")
 
+# Three heartbeats (`ownership.BEAT_MS`).
 PATIENCE_MS = 6_000
 """How long a start watches the heartbeat of a run that has not ended gracefully."""
 
@@ -91,17 +92,18 @@ class Signer:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self.unsettled: set[Nonce] = set()
+        self.in_doubt: set[Nonce] = set()
 
     def sign(self) -> Signature:
         """Sign a new entry, when it is known for each earlier one whether it is in the log."""
-        self.unsettled = set()
+        self.in_doubt = set()
         return self.sign_again()
 
     def sign_again(self) -> Signature:
         """Sign a new entry, when the outcome of earlier ones is unknown."""
+        # A nonce for each try, and all are remembered: `claim_again` follows only entries that carry one of them.
         nonce = new_nonce()
-        self.unsettled = {*self.unsettled, nonce}
+        self.in_doubt = {*self.in_doubt, nonce}
         owner = f"{socket.gethostname()} (process {os.getpid()})"
         return Signature(nonce, owner, self._clock.now().wall_ms, random_bits=secrets.randbits(32))
 
@@ -224,6 +226,7 @@ class JobHistory:
         """After the claim succeeded: the pin is needed until the first checkpoint. It exists, unless another start of
         this job failed and removed it.
         """
+        # The name follows from both jobs and the checkpoint, so a start that crashed after it placed the pin finds the same one.
         pin = self._pin_of(base)
         if (yield Get(pin.layout.pin(pin.name))) is None:
             try:

@@ -66,6 +66,7 @@ class JobCleaning:
     def _sweep(self, in_flight: InFlight) -> Steps[None]:
         if self._sweeps or self._cleaner.wants_sweep:
             yield from self._cleaner.sweep(in_flight)
+            # A sweep of many tasks takes several calls (`TASKS_OF_A_SWEEP`); only a whole one counts.
             self._sweeps = max(0, self._sweeps - (not self._cleaner.is_sweeping))
         self._warn_of_lists()
 

@@ -1,6 +1,6 @@
 """The checkpoints and the output of a running job: epochs report what they did, one thread does the rest.
 
-The thread takes checkpoints, publishes them, cleans up and releases output, one after the other; epochs report to
+The thread takes and completes checkpoints, cleans up and releases output, one after the other; epochs report to
 it and continue. What it does are the steps of a term (`checkpointer`, `output`, `owned_term`), which yield what they
 need, and `edge` carries that out. The thread never waits for the
 target of a sink: the threads of `sink_threads` do, and post their results. The heartbeat has its own thread
@@ -41,27 +41,33 @@ from tidegate.storage.routed import is_absolute
 _JOIN_S = 60.0
 """How long the end of a run waits for threads that are still at work."""
 _LAST_OUTPUT_S = 10.0
-"""How long the end of a run waits for sinks that are publishing before it records in the log that the run has ended."""
+"""How long the end of a run waits for sinks that are committing before it records in the log that the run has ended."""
 
 
 class CheckpointLoop:
     """One for each term. Every method may be called by any thread unless it says otherwise."""
 
     def __init__(
-        self, ownership: Ownership, job: JobDescription, sinks: SinkThreads,
-        statistics: CheckpointStatsTracker | None = None, backoff: Backoff | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        ownership: Ownership,
+        job: JobDescription,
+        sinks: SinkThreads,
+        statistics: CheckpointStatsTracker | None = None,
+        backoff: Backoff | None = None,
+    ) -> None:
         """Start taking checkpoints. `sinks` and `statistics` are those of the previous term, if the job is claimed again;
         `backoff` determines how long a sink waits after a failure.
         """
-        self.ownership, self.sinks = ownership, sinks
-        self._history, self._failure = ownership.history, ownership.failure
+        self.ownership = ownership
+        self.sinks = sinks
+        self._history = ownership.history
+        self._failure = ownership.failure
         url = self._history.storage.url
         prices = self._history.config.prices if is_object_store(url) else None
         self.statistics = statistics or CheckpointStatsTracker(directory=location(url), prices=prices)
         self._thread = LoopThread("tidegate-checkpoints", self._history.clock, self._on_wake, ownership.fail)
         self._asked: set[Future[None]] = set()
-        """Requests for published output that the thread has not seen yet."""
+        """Requests for committed output that the thread has not seen yet."""
         self._over: BaseException | None = None
         """Why no further request is completed."""
         self.term = RunningTerm(ownership, job, sinks, self.statistics, backoff=backoff)
@@ -93,7 +99,7 @@ class CheckpointLoop:
 
     @property
     def waiting_output(self) -> tuple[WaitingOutput, ...]:
-        """Return the output that completed checkpoints carry and that is not known to be published."""
+        """Return the output that completed checkpoints carry and that is not known to be committed."""
         return self.output.waiting
 
     def held_by(self) -> WaitingOutput | None:
@@ -114,19 +120,21 @@ class CheckpointLoop:
         self.edge.post(lambda: self.checkpointer.begin_at(snapshot))
 
     def rewind(self) -> None:
-        """Forget the epochs after the latest checkpoint. Waits until a publication in progress has ended."""
+        """Forget the epochs after the latest checkpoint. Waits until the message in progress has been carried out."""
         self._thread.call(lambda: self.edge.run(self.checkpointer.on_rewind()))
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
-    def request(self, published: bool = True, full: bool | None = None, final: bool = False) -> Future[CheckpointRef]:
+    def request(
+        self, awaits_output: bool = True, full: bool | None = None, final: bool = False
+    ) -> Future[CheckpointRef]:
         """Take a checkpoint of the last epoch now, whatever the interval says; with `full`, one that shares no file with
         earlier ones, with `full=False` an incremental one, otherwise as configured. `final`: the job ends with it.
 
-        The future completes when its output is published; with `published=False`, when the checkpoint is complete.
+        The future completes when its output is committed; with `awaits_output=False`, when the checkpoint is complete.
         """
         token = uuid.uuid4().hex
-        answer = self._answers.expect(token, published)
+        answer = self._answers.expect(token, for_output=awaits_output)
         self._ask(RequestKind.MANUAL, token, forced=True, full=full, final=final)
         return answer
 
@@ -146,9 +154,16 @@ class CheckpointLoop:
         check_target(self._history.storage, _savepoints_below(self._history.config, target))
 
     def _ask(
-        self, kind: RequestKind, token: str, *, forced: bool = False, full: bool | None = None,
-        target: str | None = None, format: str | None = None, final: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        kind: RequestKind,
+        token: str,
+        *,
+        forced: bool = False,
+        full: bool | None = None,
+        target: str | None = None,
+        format: str | None = None,
+        final: bool = False,
+    ) -> None:
         request = CheckpointRequest(
             kind=kind,
             at_ms=self._history.clock.now().monotonic_ms,
@@ -162,14 +177,14 @@ class CheckpointLoop:
         self.edge.post(lambda: self.checkpointer.request(request))
         self._refuse_if_over()
 
-    def published(self) -> Future[None]:
-        """Completes when all output that may be visible by now is published, and storage has the record of it."""
+    def output_committed(self) -> Future[None]:
+        """Completes when all output that may be visible by now is committed, and storage has the record of it."""
         answer: Future[None] = Future()
         self._asked.add(answer)
 
         def wait() -> TermSteps[None]:
             # First the other list has it: the heartbeat's thread may refuse everything that waits, at any moment.
-            yield from self.output.complete_when_published(answer)
+            yield from self.output.complete_when_committed(answer)
             self._asked.discard(answer)
 
         self.edge.post(wait)
@@ -201,7 +216,7 @@ class CheckpointLoop:
         """End the run gracefully, and record it in the log."""
         keep = self.keeps_checkpoints(end)
         try:
-            # Let sinks finish first: a checkpoint whose output is published need not be kept for it.
+            # Let sinks finish first: a checkpoint whose output is committed need not be kept for it.
             self.sinks.stop(_LAST_OUTPUT_S)
             self._thread.call(lambda: self.edge.run(self.checkpointer.finish(RunOutcome(end), keep)))
         finally:

@@ -21,7 +21,9 @@ class LoopThread:
         self, name: str, clock: Clock, on_wake: Callable[[], None], on_failure: Callable[[BaseException], None]
     ) -> None:
         """`on_wake` runs on the thread at a time given to `wake_at`, `on_failure` with the error that ended the thread."""
-        self._clock, self._on_wake, self._on_failure = clock, on_wake, on_failure
+        self._clock = clock
+        self._on_wake = on_wake
+        self._on_failure = on_failure
         self._inbox: queue.Queue[Callable[[], None] | None] = queue.Queue()
         self._wake_ms: MonotonicMs | None = None
         self._stopped = threading.Event()
@@ -53,11 +55,14 @@ class LoopThread:
                 answer.set_result(work())
             except BaseException as error:
                 answer.set_exception(error)
+                # The caller has the error, and the loop must end with it, too: a step that was interrupted leaves its state
+                # unknown.
                 raise
 
         self.post(run)
         while True:
             try:
+                # In slices: a thread that has ended answers nothing, and nobody would tell the waiting one.
                 return answer.result(timeout=1)
             except TimeoutError:
                 if self.is_alive or answer.done():
@@ -74,6 +79,7 @@ class LoopThread:
     def stop(self, timeout_s: float) -> None:
         """Start no further work, and wait for work in progress unless the caller is part of it. May be repeated."""
         self._stopped.set()
+        # Wakes a thread that waits for work; `_stopped` decides, so work that is still queued is not begun.
         self._inbox.put(None)
         if not self.is_current and self._thread.ident is not None:
             self._thread.join(timeout_s)
@@ -92,6 +98,7 @@ class LoopThread:
         try:
             work = self._inbox.get(timeout=timeout)
         except queue.Empty:
+            # Before the work, which sets the next alarm.
             self._wake_ms = None
             self._on_wake()
             return

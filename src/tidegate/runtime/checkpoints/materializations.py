@@ -58,7 +58,8 @@ class Materializations:
         if self._running is not None or now.monotonic_ms < self._next_ms:
             return ()
         self._next_ms = now.plus(self._step_ms)
-        turn, self._number = self._number % self._turns, self._number + 1
+        turn = self._number % self._turns
+        self._number += 1
         return self._tasks[turn :: self._turns]
 
     def begin(self, id: int, tasks: Iterable[TaskId], now: Instant) -> None:
@@ -92,6 +93,7 @@ class Materializations:
             self.completed += bool(turn.ready)
             self.last_ms = now.since(turn.started)
             self._running = None
+            # Also if all of it failed: its id is returned once nothing of it is offered.
             self._stored.append(turn)
 
     def use(self, tasks: Mapping[TaskId, Materialized]) -> None:
@@ -108,7 +110,10 @@ class Materializations:
 
     def forget(self) -> None:
         """The job goes back: what tasks have stored since is of no use."""
-        self._running, self._stored, self.ready, self._failures = None, [], {}, 0
+        self._running = None
+        self._stored = []
+        self.ready = {}
+        self._failures = 0
 
     def _every(self) -> tuple[_Turn, ...]:
         return (*self._stored, *(() if self._running is None else (self._running,)))

@@ -63,6 +63,8 @@ class Materializer:
         due, snapshot, latest = self._turns.due(now), self._uploads.latest, self._ownership.snapshot
         if not due or snapshot is None or latest is None:
             return
+        # A task whose latest part has no changes starts from whole files anyway, and one whose version is stored already would
+        # store the same again.
         changed = {state.task for state in latest.tasks if state.backend.endswith(WITH_CHANGELOG)}
         ready = {task: made.version for task, made in self._turns.ready.items()}
         tasks = frozenset(
@@ -70,6 +72,7 @@ class Materializer:
         )
         if not tasks:
             return
+        # `reserve` takes the next id, so no epoch may begin with that one announced to it meanwhile.
         self._coordinator.look(self._uploads.announcements.withdraw())
         base = self._ownership.store.entry.base
         reuses = self._ownership.history.config.materialize_incrementally and base is not None and base.owned
@@ -86,6 +89,7 @@ class Materializer:
                 materializes=True,
             )
         )
+        # Not durable: a crash forgets the turn with its id, and the files are swept.
         self._turns.begin(id, tasks, now)
         reach("materialize.2-asked", id=id)
 
@@ -94,7 +98,7 @@ class Materializer:
         reach("materialize.3-stored", id=id)
         stored = Stored(self._ownership.store.term, id, digest_of(state))
         self._turns.acknowledge(state.task, Materialized(stored, state.version), now)
-        self._settle(id)
+        self._close_turn(id)
         reach("materialize.4-offered", id=id)
 
     def fail(self, id: int, task: TaskId, error: str, now: Instant) -> None:
@@ -103,10 +107,10 @@ class Materializer:
         if self._turns.fail(task, now):
             message = f"{task} could not store its state, after others had failed in a row: {error}"
             self._ownership.failure.set(CheckpointsFailed(message), over=())
-        self._settle(id)
+        self._close_turn(id)
 
     def completed(self, upload: PendingUpload, changes: Mapping[str, ListChange]) -> None:
-        """A checkpoint has completed. The versions that it was offered are part of it, or are not needed. `changes` tells by task
+        """A checkpoint has completed. The versions that it was offered are part of it, or are not needed. `changes` says by task
         how its files differ from those of the checkpoint before."""
         offered = upload.materialized
         if offered:
@@ -125,7 +129,7 @@ class Materializer:
         self._turns.forget()
         self._offer()
 
-    def _settle(self, id: int) -> None:
+    def _close_turn(self, id: int) -> None:
         if not self._turns.is_under_way(id):
             self._uploads.forget(id)
         self._offer()

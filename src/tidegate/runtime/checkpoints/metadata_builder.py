@@ -51,6 +51,7 @@ def build_metadata(  # noqa: PLR0913 a pure function of all it depends on
         batch="{}" if snapshot.positions is None else snapshot.positions.batch,
         before=before if shares and upload.folder is None else None,
     )
+    # States that the job does not declare now are kept: a later version of the job may declare them again.
     described = operators.with_undeclared_states(job.operators, before, job.dropped_states)
     if upload.tables is not None:
         described = tuple(replace(operator, backend=CANONICAL_BACKEND) for operator in upload.tables)
@@ -64,6 +65,7 @@ def build_metadata(  # noqa: PLR0913 a pure function of all it depends on
         kind=SnapshotKind.CHECKPOINT if upload.folder is None else SnapshotKind.SAVEPOINT,
         savepoint_format=pending.request.format,
         triggered_ms=pending.triggered.wall_ms,
+        # Not the wall clock now, which may have been set meanwhile: `completed` would come before `triggered`.
         completed_ms=pending.triggered.wall_ms + now.since(pending.triggered),
         tidegate_version=version("tidegate"),
         spark_version=job.spark_version,

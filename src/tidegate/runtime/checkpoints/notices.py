@@ -1,4 +1,4 @@
-"""What became of checkpoints, until functions are told: the checkpoint loop adds, the thread that runs epochs takes."""
+"""What became of checkpoints, until functions are notified: the checkpoint loop adds, the thread that runs epochs takes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class CheckpointNotices:
                 waiting.append(CheckpointNotice(epoch.as_checkpoint_id, complete))
 
     def take(self, empty: bool) -> dict[int, tuple[CheckpointNotice, ...]]:
-        """Begin an epoch: return what its tasks tell their functions, by level, in the order of ids. `empty`: it has no rows,
+        """Begin an epoch: return what its tasks report to functions, by level, in the order of ids. `empty`: it has no rows,
         so the source stage has no tasks."""
         with self._lock:
             taken = [level for level, waiting in self._waiting.items() if waiting and not (empty and level == 0)]
@@ -37,5 +37,5 @@ class CheckpointNotices:
             return found
 
     def are_waiting(self) -> bool:
-        """Whether an epoch without rows would tell a function something."""
+        """Whether an epoch without rows would notify a function."""
         return any(waiting for level, waiting in self._waiting.items() if level > 0)

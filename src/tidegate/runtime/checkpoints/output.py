@@ -1,6 +1,6 @@
-"""Releases the output of completed checkpoints: decides what each sink publishes now, and records what is published.
+"""Releases the output of completed checkpoints: decides what each sink commits now, and records what is committed.
 
-Steps, which never wait for a target: sinks publish on their own threads (`sink_threads`) or in tasks, and report the result.
+Steps, which never wait for a target: sinks commit on their own threads (`sink_threads`) or in tasks, and report the result.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tidegate.core.ids import EpochId, Lineage, Term, Uid
 from tidegate.runtime.checkpoints.answers import fail_all
 from tidegate.runtime.checkpoints.failure_latch import CheckpointsFailed
 from tidegate.runtime.checkpoints.owned_term import OwnedTerm
-from tidegate.runtime.checkpoints.sink_threads import OutputStopped, PublishResult
+from tidegate.runtime.checkpoints.sink_threads import CommitResult, OutputStopped
 from tidegate.runtime.checkpoints.term_effects import StartCommit, StartSweep, TermSteps, uncounted
 from tidegate.runtime.epochs.job_description import TaskSink
 from tidegate.runtime.exchange.messages import TaskCommitResult
@@ -54,7 +54,8 @@ class OutputNotPublished(ConnectorError):
 
     def __init__(self, place: str, waiting: Sequence[WaitingOutput], why: str, stopped: bool = True) -> None:
         """`stopped`: the job was stopped; otherwise it has read all its input, and may be restarted."""
-        self.path, self.waiting = place, tuple(waiting)
+        self.path = place
+        self.waiting = tuple(waiting)
         listed = "; ".join(str(each) for each in waiting) or "nothing is known to wait"
         end = "has stopped" if stopped else "has read all its input and ends"
         super().__init__(
@@ -78,7 +79,7 @@ class OutputNotPublished(ConnectorError):
 
 @dataclass(frozen=True, slots=True)
 class _AwaitedOutput:
-    """A request that completes when all output up to an epoch is published."""
+    """A request that completes when all output up to an epoch is committed."""
 
     epoch: EpochId
     answer: Future[Any]
@@ -120,11 +121,11 @@ class OutputRelease:
         self._choice = choice or CommitterChoice(either)
         self._awaited: list[_AwaitedOutput] = []
         self.for_tasks: tuple[CommitBatch, ...] = ()
-        """The output that tasks are asked to publish. Replaced as a whole: the thread that runs epochs reads it."""
-        self.settled: dict[Uid, EpochId] = {}
-        """The epoch up to which this driver knows all output of a sink to be published."""
+        """The output that tasks are asked to commit. Replaced as a whole: the thread that runs epochs reads it."""
+        self.committed_up_to: dict[Uid, EpochId] = {}
+        """The epoch up to which this driver knows all output of a sink to be committed."""
         self.waiting: tuple[WaitingOutput, ...] = summary(self._store.due(), self.schedule)
-        """The output that completed checkpoints carry and that is not known to be published. Replaced as a
+        """The output that completed checkpoints carry and that is not known to be committed. Replaced as a
         whole: any thread may read it.
         """
 
@@ -135,19 +136,21 @@ class OutputRelease:
         return next((each for each in self.waiting if bounds.exceeded_by(each)), None)
 
     def release(self) -> TermSteps[None]:
-        """Start publishing the output of each sink that is neither at work nor waiting after a failure."""
+        """Start to commit the output of each sink that is neither at work nor waiting after a failure."""
         due, now = self._store.due(), self._history.clock.now()
+        # Small output is committed by the driver, large output by tasks: see decision 0010.
         by_driver = self._choice.of_driver(due, self.schedule.busy, now)
         stable = {uid: sink.stable for uid, sink in self._task_sinks.items() if uid not in by_driver}
         for batch in self.schedule.begin(due, now, stable):
             yield StartCommit(self._compared(batch))
+        # Also when nothing began: what tasks committed meanwhile must leave the orders, or every epoch repeats them.
         self.for_tasks = tuple(map(self._compared, self.schedule.for_tasks(due, now, stable)))
         self.waiting = summary(due, self.schedule)
         again_ms = self.schedule.wake_ms(now)
         if again_ms is not None:
             yield WakeAt(again_ms)
 
-    def on_result(self, result: PublishResult) -> TermSteps[None]:
+    def on_result(self, result: CommitResult) -> TermSteps[None]:
         """A `StartCommit` has ended."""
         batch, error = result.batch, result.error
         for outcome in result.outcomes:
@@ -161,6 +164,7 @@ class OutputRelease:
             self._statistics.sinks.committed(batch.sink, result.duration_ms, parts, now.wall_ms)
             self._store.output_committed(batch)
             yield from self.record()
+        # A target without markers would show these rows twice if they were offered again.
         elif result.taken:
             self._store.output_committed(CommitBatch(batch.sink, result.taken))
         if isinstance(error, CommitFailed):
@@ -172,14 +176,15 @@ class OutputRelease:
             raise error
         yield from self.release()
 
-    def on_published_by_tasks(self, published: Sequence[TaskCommitResult]) -> TermSteps[None]:
-        """Tasks have carried out orders to publish."""
-        for each in published:
+    def on_committed_by_tasks(self, results: Sequence[TaskCommitResult]) -> TermSteps[None]:
+        """Tasks have carried out orders to commit."""
+        for each in results:
             sink = Uid(each.sink)
             marks, taken = (
                 [CommittedMark(Lineage(m.lineage), sink, m.slot, EpochId(Term(m.term), m.number)) for m in some]
                 for some in (each.marks, each.taken)
             )
+            # `taken` before the error is judged: a failure in the middle of an order leaves the first part committed.
             self._store.ledger.confirm(taken)
             epoch = max(mark.epoch for mark in marks)
             self._statistics.commits.update(each.outcomes)
@@ -192,7 +197,7 @@ class OutputRelease:
                 self._statistics.sinks.committed(sink, each.duration_ms, parts, now.wall_ms)
                 self._store.ledger.confirm(marks)
             elif self._store.ledger.up_to(epoch).since(sink) is None:
-                continue  # The driver has published it meanwhile.
+                continue  # The driver has committed it meanwhile.
             elif outcome.stops_the_job:
                 which = f"up to epoch {epoch}"
                 yield from self._stop(
@@ -200,17 +205,21 @@ class OutputRelease:
                 )
             else:
                 self._offer_again(sink, epoch, each.error, by_tasks=True)
-        if published:
+        if results:
             yield from self.record()
+            # The sink is free again, and what became due meanwhile waits for it.
             yield from self.release()
 
     def _offer_again(self, sink: Uid, epoch: EpochId, error: str, *, by_tasks: bool = False) -> None:
         now = self._history.clock.now()
         again_ms = self.schedule.failed(sink, error, now, self._chance(), by_tasks=by_tasks)
         log.warning(
-            "sink %s did not accept its output up to epoch %s; it is retried in %.1f s: %s", sink, epoch,
-            (again_ms - now.monotonic_ms) / 1000, error,
-        )  # fmt: skip
+            "sink %s did not accept its output up to epoch %s; it is retried in %.1f s: %s",
+            sink,
+            epoch,
+            (again_ms - now.monotonic_ms) / 1000,
+            error,
+        )
 
     def _stop(self, error: OutputStopped) -> TermSteps[None]:
         """Stop the job. The rows stay in the checkpoint that carries them, and no later ones of the sink may overtake them.
@@ -225,13 +234,13 @@ class OutputRelease:
         yield from self.record()
 
     def _compared(self, batch: CommitBatch) -> CommitBatch:
-        """Until a target that could not be asked has taken output, whoever publishes to it asks first."""
+        """Until a target that could not be asked has taken output, its committer asks first."""
         if batch.sink not in self._sinks.unasked:
             return batch
         return replace(batch, compare_with=self._store.entry.history)
 
     def record(self) -> TermSteps[None]:
-        """Record what is published, and complete the requests that wait for it."""
+        """Record what is committed, and complete the requests that wait for it."""
         try:
             yield from uncounted(self._store.record())
         except StorageError as error:
@@ -241,8 +250,11 @@ class OutputRelease:
         due, newest = self._store.due(), self._store.due_epoch
         waiting_sinks = set(due.waiting_sinks())
         if newest is not None:
-            self.settled |= {uid: newest for uid in self._sinks.uids if uid not in waiting_sinks}
+            # After the record: sinks may remove what is needed to commit again up to here, and a start that finds no record
+            # would.
+            self.committed_up_to |= {uid: newest for uid in self._sinks.uids if uid not in waiting_sinks}
             self._statistics.sinks.committed_up_to(set(self._sinks.uids) - waiting_sinks, newest)
+        # By epoch, not by sink: whoever waits was promised all output up to that epoch.
         first = due.first()
         ready = [each for each in self._awaited if first is None or first > each.epoch]
         self._awaited = [each for each in self._awaited if each not in ready]
@@ -254,14 +266,15 @@ class OutputRelease:
             self.refuse(self._ownership.failure.error)
             self._awaited.clear()
 
-    def await_published(self, answer: Future[Any], epoch: EpochId, result: CheckpointRef | None = None) -> None:
-        """Complete the request with `result` when all output up to `epoch` is published, and storage has the record of that."""
+    def await_committed(self, answer: Future[Any], epoch: EpochId, result: CheckpointRef | None = None) -> None:
+        """Complete the request with `result` when all output up to `epoch` is committed, and storage has the record of that."""
         self._awaited.append(_AwaitedOutput(epoch, answer, result))
 
-    def complete_when_published(self, answer: Future[Any]) -> TermSteps[None]:
-        """Complete the request when all output that may be visible by now is published and recorded. Retry all sinks now."""
+    def complete_when_committed(self, answer: Future[Any]) -> TermSteps[None]:
+        """Complete the request when all output that may be visible by now is committed and recorded. Retry all sinks now."""
         self.schedule.hurry()
-        self.await_published(answer, self.newest_due())
+        self.await_committed(answer, self.newest_due())
+        # In this order: the record completes the request at once if nothing is left to commit.
         yield from self.release()
         yield from self.record()
 
@@ -270,22 +283,23 @@ class OutputRelease:
         fail_all([each.answer for each in tuple(self._awaited)], error)
 
     def newest_due(self) -> EpochId:
-        """Return the last epoch whose output may be published by now."""
+        """Return the last epoch whose output may be committed by now."""
         return self._store.due().newest() or EpochId(Term(0), 0)
 
-    def sweep_targets(self, settled: Mapping[Uid, EpochId]) -> TermSteps[None]:
-        """Let sinks remove what discarded attempts left in their targets. `settled` was known before the newest entry was
-        won: a start from that entry, or from a later one, publishes it again only if a checkpoint carries it."""
+    def sweep_targets(self, committed_up_to: Mapping[Uid, EpochId]) -> TermSteps[None]:
+        """Let sinks remove what discarded attempts left in their targets. `committed_up_to` was known before the newest
+        entry was won: a start from that entry, or from a later one, commits it again only if a checkpoint carries it."""
         lineage = self._store.entry.lineage
-        waiting: dict[Uid, list[Committable]] = {uid: [] for uid in settled}
-        for each in self._store.uncommitted_output() if settled else ():
-            if each.sink in settled and each.lineage == lineage and each.epoch <= settled[each.sink]:
+        waiting: dict[Uid, list[Committable]] = {uid: [] for uid in committed_up_to}
+        for each in self._store.uncommitted_output() if committed_up_to else ():
+            if each.lineage == lineage and each.sink in committed_up_to and each.epoch <= committed_up_to[each.sink]:
                 waiting[each.sink].append(each)
-        for uid, epoch in settled.items():
+        for uid, epoch in committed_up_to.items():
             yield StartSweep(Settled(lineage, uid, epoch, tuple(waiting[uid])))
 
-    def record_last(self, results: Iterable[PublishResult]) -> TermSteps[None]:
-        """Record what sinks published while the loop was stopping: these results were not received before it ended."""
+    def record_last(self, results: Iterable[CommitResult]) -> TermSteps[None]:
+        """Record what sinks committed while the loop was stopping: these results were not received before it ended."""
+        # After `ClaimLost` the record is the successor's: it asks the targets for their markers.
         taken = [result.batch for result in results if result.error is None]
         if not taken or isinstance(self._ownership.failure.error, ClaimLost):
             return

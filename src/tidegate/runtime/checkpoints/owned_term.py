@@ -64,14 +64,16 @@ class OwnedTerm:
 
     def recover(self) -> Steps[None]:
         """Take over what the log says, and hold what the job starts from until it has a checkpoint of its own."""
+        # Before anything else: a term that acted on an empty store would delete files that retained checkpoints need.
         data = yield from self.store.recover()
         if self.store.discarded.found:
             sinks = ", ".join(sorted({repr(str(each.sink)) for each in self.store.discarded.found}))
             log.warning(
                 "the snapshot carries output for %s that was discarded with -n in an earlier run, so it is not published; "
                 "to publish it after all, delete %s and start from the snapshot again",
-                sinks, self.history.layout.all_discarded,
-            )  # fmt: skip
+                sinks,
+                self.history.layout.all_discarded,
+            )
         for ref in self.store.unreadable:
             log.warning("checkpoint %d at %s cannot be read and is skipped", ref.id, ref.metadata)
         base = self.store.entry.base
@@ -87,7 +89,7 @@ class OwnedTerm:
         """
         return (
             yield from claim_again(
-                self.history.layout, self.store.entry, self._signer.unsettled, self._signer.sign_again
+                self.history.layout, self.store.entry, self._signer.in_doubt, self._signer.sign_again
             )
         )
 
@@ -120,8 +122,8 @@ class OwnedTerm:
             log.warning("output that waited for the sink %r is dropped: the job has no such sink", sink)
             self.store.discarded.discard(sink)
 
-    def stand_alone(self) -> Steps[None]:
-        """Release the snapshot of another job: this job now has its own checkpoint."""
+    def unpin_origin(self) -> Steps[None]:
+        """Remove the pin on the checkpoint of another job: this job now has its own."""
         if self._pin is not None and (yield from self.history.unpin(self._pin)):
             self._pin = None
 

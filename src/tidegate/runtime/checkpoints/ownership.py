@@ -25,7 +25,8 @@ class HeartbeatThread:
 
     def __init__(self, beat: Callable[[int], None], on_failure: Callable[[BaseException], None]) -> None:
         """`beat` receives the number of the beat; an error it raises, other than `StorageError`, ends the thread."""
-        self._beat, self._on_failure = beat, on_failure
+        self._beat = beat
+        self._on_failure = on_failure
         self._stopped = threading.Event()
         threading.Thread(target=in_this_context(self._run), name="tidegate-heartbeat", daemon=True).start()
 
@@ -43,6 +44,8 @@ class HeartbeatThread:
             try:
                 self._beat(number)
             except StorageError as error:
+                # Storage that is down for a while costs nothing but the sign of life: a rival must win a slot of the log to take
+                # the job.
                 log.warning("the heartbeat of the job could not be written: %s", error)
             except Exception as error:
                 self._on_failure(error)
@@ -85,6 +88,8 @@ class Ownership(OwnedTerm):
     def is_held(self) -> bool:
         """Whether no other driver has claimed the job, according to its log now."""
         try:
+            # Number 0 is not the thread's next one. That does not matter: a watcher looks whether the number changes, not whether
+            # it grows.
             self._beat(0)
         except Exception:
             return False
@@ -110,14 +115,14 @@ class Ownership(OwnedTerm):
         if not self._heartbeat.is_stopped:
             log.error("the job can write no further checkpoint: %s", error)
         self.failure.set(error)
-        for tell in self._watchers:
-            tell(error)
+        for on_failure in self._watchers:
+            on_failure(error)
 
-    def watch(self, tell: Callable[[BaseException], None]) -> None:
-        """Call `tell` when the term fails, or now if it has."""
-        self._watchers.append(tell)
+    def watch(self, on_failure: Callable[[BaseException], None]) -> None:
+        """Call `on_failure` when the term fails, or now if it has."""
+        self._watchers.append(on_failure)
         if self.failure.error is not None:
-            tell(self.failure.error)
+            on_failure(self.failure.error)
 
     def stop(self) -> None:
         """Stop without a log entry, as a crash would."""

@@ -52,6 +52,7 @@ class RestorePoint:
         for plan in plans:
             names = {*plan.sources, *(() if plan.as_is is None else (plan.as_is,))}
             sources = tuple(old[name] for name in sorted(names))
+            # An old task without files has no state: its successor starts empty, and needs no order.
             if any(len(state.files) or state.inline for state in sources):
                 taken = {id for share in plan.keyed for id in share.states}
                 taken |= {item.state for part in (plan.split, plan.union, plan.broadcast) for item in part}

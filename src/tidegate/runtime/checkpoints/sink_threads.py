@@ -1,11 +1,11 @@
-"""Threads that publish output, one for each sink, so that an unresponsive target blocks only its own sink.
+"""Threads that commit output, one for each sink, so that an unresponsive target blocks only its own sink.
 
-`OutputRelease` decides what is published and when, and keeps the record of it. These threads only wait for targets:
+`OutputRelease` decides what is committed and when, and keeps the record of it. These threads only wait for targets:
 
 1. They receive a `CommitBatch`: everything that is due for one sink, in order. A sink receives its next one after the
    result of the last, so it never has two commits in progress.
 2. The sink's thread calls the committer. If the driver dies here, or has lost the job without knowing it yet, some of the output
-   is published, and the next owner finds the markers. All of it was in a completed checkpoint: it had to become visible, and
+   is committed, and the next owner finds the markers. All of it was in a completed checkpoint: it had to become visible, and
    nothing later becomes visible before it.
 3. The result returns to `OutputRelease`.
 """
@@ -41,14 +41,16 @@ class OutputStopped(ConnectorError):
     def __init__(
         self, sink: Uid, which: str, epoch: EpochId, outcome: CommitOutcome, error: object, kept: str = ""
     ) -> None:
-        self.sink, self.epoch, self.outcome = sink, epoch, outcome
+        self.sink = sink
+        self.epoch = epoch
+        self.outcome = outcome
         kept = kept or "The rows stay in the newest checkpoint and are offered again by the next start."
         super().__init__(f"Output of sink {sink!r} ({which}): {outcome.value}. {error} {kept}")
 
 
 @dataclass(frozen=True, slots=True)
-class PublishResult:
-    """The result of a publication. `error` is None if the target has accepted all of it, a `CommitFailed` if it is to be
+class CommitResult:
+    """The result of a commit. `error` is None if the target has accepted all of it, a `CommitFailed` if it is to be
     retried, and anything else if the job cannot continue.
     """
 
@@ -72,20 +74,20 @@ class SinkThreads:
     def uids(self) -> Collection[Uid]:
         return self._sinks.keys()
 
-    def publish(self, batch: CommitBatch, tell: Callable[[PublishResult], None]) -> None:
-        """Returns immediately. The thread of the sink calls `tell` with the result."""
+    def commit(self, batch: CommitBatch, on_result: Callable[[CommitResult], None]) -> None:
+        """Returns immediately. The thread of the sink calls `on_result` with the result."""
         sink = self._sinks.get(batch.sink)
         if sink is None:
             why = f"The checkpoint holds output for sink {batch.sink!r}, which this job no longer defines."
-            tell(PublishResult(batch, (), CommitFailed(why)))
+            on_result(CommitResult(batch, (), CommitFailed(why)))
             return
-        sink.begin(lambda: tell(sink.publish(batch)))
+        sink.begin(lambda: on_result(sink.commit(batch)))
 
-    def sweep(self, settled: Settled) -> None:
+    def sweep(self, upto: Settled) -> None:
         """Let a sink remove what discarded attempts left in its target. Returns immediately."""
-        sink = self._sinks[settled.sink]
+        sink = self._sinks[upto.sink]
         if sink.sweeps:
-            sink.begin_sweep(settled)
+            sink.begin_sweep(upto)
 
     def is_own_thread(self) -> bool:
         """Whether the caller runs on the thread of a sink, for example in a user callback."""
@@ -95,6 +97,7 @@ class SinkThreads:
         """Start nothing more, and wait for work in progress."""
         latest = time.monotonic() + timeout_s
         for sink in self._sinks.values():
+            # All first, then wait: the time is for all of them together.
             sink.stop()
         for sink in self._sinks.values():
             sink.join(max(0.0, latest - time.monotonic()))
@@ -104,10 +107,12 @@ class _SinkThread:
     """One sink's committer, and the only thread that uses it."""
 
     def __init__(self, uid: Uid, committer: Committer, storage: Storage) -> None:
-        self._uid, self._committer, self._storage = uid, committer, storage
+        self._uid = uid
+        self._committer = committer
+        self._storage = storage
         self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._settled: Settled | None = None
-        self._settled_lock = threading.Lock()
+        self._sweep_upto: Settled | None = None
+        self._sweep_lock = threading.Lock()
         self._stopped = False
         self.thread: threading.Thread | None = None
 
@@ -117,23 +122,25 @@ class _SinkThread:
 
     def begin(self, work: Callable[[], None]) -> None:
         if self.thread is None:
+            # With the first work: a sink without output needs no thread.
             run, name = in_this_context(self._run), f"tidegate-sink-{self._uid}"
             self.thread = threading.Thread(target=run, name=name, daemon=True)
             self.thread.start()
         self._inbox.put(work)
 
-    def begin_sweep(self, settled: Settled) -> None:
+    def begin_sweep(self, upto: Settled) -> None:
         """Schedule a sweep. One that has not started is replaced: the later one covers it."""
-        with self._settled_lock:
-            waits = self._settled is not None
-            self._settled = settled
+        with self._sweep_lock:
+            waits = self._sweep_upto is not None
+            self._sweep_upto = upto
         if not waits:
             self.begin(self._sweep)
 
-    def _take_settled(self) -> Settled | None:
-        with self._settled_lock:
-            settled, self._settled = self._settled, None
-        return settled
+    def _take_sweep(self) -> Settled | None:
+        with self._sweep_lock:
+            upto = self._sweep_upto
+            self._sweep_upto = None
+        return upto
 
     def stop(self) -> None:
         self._stopped = True
@@ -147,18 +154,20 @@ class _SinkThread:
         while (work := self._inbox.get()) is not None and not self._stopped:
             work()
 
-    def publish(self, batch: CommitBatch) -> PublishResult:
+    def commit(self, batch: CommitBatch) -> CommitResult:
         outcomes: list[CommitOutcome] = []
         taken: list[Committable] = []
 
         def call(effect: Commit) -> None:
+            # Asked by the thread that commits, right before it does: nobody else commits for this sink in between.
             with classified():
                 if effect.compare_with is not None:
                     check_markers(self._committer, self._uid, effect.compare_with)
             for part in calls_of(self._committer, effect.committables, lambda c: c.epoch):
                 with classified():
-                    told = self._committer.commit(list(part))
-                outcomes.extend(told or [CommitOutcome.COMMITTED] * len(part))
+                    results = self._committer.commit(list(part))
+                # A committer that returns nothing has committed all of it.
+                outcomes.extend(results or [CommitOutcome.COMMITTED] * len(part))
                 taken.extend(part)
 
         @contextmanager
@@ -182,14 +191,14 @@ class _SinkThread:
         except BaseException as problem:
             error = problem
         took_ms = round((time.monotonic() - started) * 1000)
-        return PublishResult(batch, tuple(outcomes), error, taken=tuple(taken), duration_ms=took_ms)
+        return CommitResult(batch, tuple(outcomes), error, taken=tuple(taken), duration_ms=took_ms)
 
     def _sweep(self) -> None:
-        settled = self._take_settled()
-        assert settled is not None
+        upto = self._take_sweep()
+        assert upto is not None
         assert sweeps(self._committer)
         try:
-            self._committer.sweep(settled)
+            self._committer.sweep(upto)
         except Exception as error:
             log.warning("orphans of discarded attempts at sink %s are left for the next sweep: %s", self._uid, error)
 

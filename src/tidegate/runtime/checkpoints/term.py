@@ -65,12 +65,12 @@ class RunningTerm:
         )
 
     def begin(self) -> TermSteps[None]:
-        """Start taking checkpoints, and publish what the last term has left."""
+        """Start taking checkpoints, and commit what the last term has left."""
         yield from self.checkpointer.start()
         yield from self.output.release()
 
     def wake(self) -> TermSteps[None]:
-        """Time has passed: record what is published, retry sinks that have waited, expire and trigger what is due."""
+        """Time has passed: record what is committed, retry sinks that have waited, expire and trigger what is due."""
         yield from self.output.record()
         yield from self.output.release()
         yield from self.checkpointer.tick()

@@ -30,7 +30,7 @@ class StartCommit:
 class StartSweep:
     """Have the sink remove what discarded attempts left in its target, and continue at once. Nobody waits for the result."""
 
-    settled: Settled
+    upto: Settled
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,8 +35,9 @@ class PendingUploads:
         self._job = job
         self._output = output
         self._timing = timing
-        self._term, self._inline_bytes = ownership.store.term, ownership.history.config.inline_threshold_bytes
+        self._term = ownership.store.term
         config = ownership.history.config
+        self._inline_bytes = config.inline_threshold_bytes
         self._inline_output = InlineLimits(config.inline_output_bytes, config.max_inline_output_bytes)
         self._ledger = ownership.store.ledger
         self._uploads: dict[int, PendingUpload] = {}
@@ -57,6 +58,8 @@ class PendingUploads:
         """With a changelog: versions up to which no checkpoint needs changes."""
         base = ownership.store.entry.base
         if base is not None and ownership.snapshot is not None:
+            # The first checkpoint of a term reuses files of the one that it took over, and its versions must survive the first
+            # rewind.
             self.completed(base, ownership.snapshot)
 
     def work(self, empty: bool) -> dict[int, CheckpointWork]:
@@ -67,6 +70,7 @@ class PendingUploads:
         waiting_bytes = sum(list(self._unseen_output)) + self._ledger.payload_bytes
         inline_bytes = self._inline_output.share(waiting_bytes, self._job.sink_tasks)
         snapshots += [] if self.latest is None else [self.latest]
+        # Once for each epoch: the announcement is taken, and no other epoch gets it.
         early = self.announcements.begin_epoch(empty)
         state = UploadState(
             uploading=tuple(self._uploads.values()),
@@ -106,13 +110,14 @@ class PendingUploads:
         self.announcements.end_epoch()
 
     def has_work(self) -> bool:
-        """Whether uploads of a checkpoint, output that tasks publish, or notices for functions wait for an epoch."""
+        """Whether uploads of a checkpoint, output that tasks commit, or notices for functions wait for an epoch."""
         waits = any(each.is_awaited and not each.materializes for each in self._uploads.values())
         return bool(self._output.for_tasks) or waits or self.notices.are_waiting()
 
     def saw(self, snapshot: EpochSnapshot) -> None:
         """Mark the oldest unseen snapshot as seen by the loop."""
         self.latest = snapshot
+        # `latest` is set before the snapshot leaves `unseen`: the thread that runs epochs sees it in one of them.
         self.unseen.popleft()
         self._unseen_output.popleft()
         self.announcements.saw_end()
@@ -135,6 +140,7 @@ class PendingUploads:
     def acknowledge(self, checkpoint_id: int, task: TaskId, state: TaskState) -> bool:
         """Note an acknowledgement that is awaited. Return False if it is not of the version that was asked for."""
         upload = self._uploads[checkpoint_id]
+        # Several attempts may have stored a version under an announced id. Only one of them is the job's state.
         if not upload.snapshot.contains(task, state.version):
             return False
         upload.acknowledged.add(task)
@@ -144,15 +150,15 @@ class PendingUploads:
         self._uploads = {id: each for id, each in self._uploads.items() if id != checkpoint_id}
 
     def forget_all(self) -> None:
-        """Forget all uploads, and the epoch that was running: it will not end. What functions did when they were told of the
-        latest checkpoint may be undone, so they are told again."""
+        """Forget all uploads, and the epoch that was running: it will not end. What functions did when they were notified of
+        the latest checkpoint may be undone, so they are notified again."""
         self._uploads = {}
         self.announcements.abandon_epoch()
         if self._stored[0] is not None:
             self.notices.add(self._stored[0].epoch, complete=True)
 
     def offer(self, checkpoint_id: int) -> Mapping[TaskId, Materialized]:
-        """Return the versions that a checkpoint may start from. For one that was announced, those that its tasks were told of:
+        """Return the versions that a checkpoint may start from. For one that was announced, those that its tasks know of:
         others may have been stored since."""
         early = self.announcements.offered(checkpoint_id)
         return self.materialized if early is None else early
@@ -170,6 +176,7 @@ class PendingUploads:
     def known(self, base: CheckpointRef) -> dict[TaskId, Stored]:
         """Return the files of each task in a checkpoint, if it is the latest."""
         ref, digests = self._stored
+        # Digests are kept of the latest checkpoint only. Without them a task uploads everything, which is slow and never wrong.
         if ref is None or ref.metadata != base.metadata:
             return {}
         return {task: Stored(ref.term, ref.id, digest) for task, digest in digests.items()}
@@ -181,4 +188,5 @@ class PendingUploads:
         self.forget(ref.id)
         self.notices.add(ref.epoch, complete=True)
         self._stored = (ref, {state.task: digest_of(state) for state in metadata.tasks})
+        # A task without bytes may have no version on disk, only the name of one: see `_empty_state`.
         self._kept = {state.task: state.version for state in metadata.tasks if state.size_bytes}

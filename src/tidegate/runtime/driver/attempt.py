@@ -39,7 +39,7 @@ from tidegate.runtime.sources.query_directory import (
     rebuild,
 )
 from tidegate.runtime.sources.reader_start import ReaderPatience
-from tidegate.runtime.sources.source_checks import begins_anew
+from tidegate.runtime.sources.source_checks import ignores_positions
 from tidegate.state.disk.left_lineages import REFRESH_S
 
 log = logging.getLogger("tidegate")
@@ -240,7 +240,7 @@ class Attempt:
         """
         while not self._pinned:
             try:
-                self.epochs.run_until(loop, loop.request(published=False))
+                self.epochs.run_until(loop, loop.request(awaits_output=False))
             except EpochFailed:
                 if not self._job.tolerates_failed_checkpoints:
                     raise
@@ -362,7 +362,8 @@ def _go_to_checkpoint(job: RunningJob, directory: Path) -> tuple[Mapping[TaskId,
     orders = found.orders(job.description, allow, job.renamed_fields)
     stored, batch = found.sources(job.description, allow)
     sources = tuple(
-        SourceNotes(None, {}) if begins_anew(source) else notes for source, notes in zip(job.graph.sources, stored)
+        SourceNotes(None, {}) if ignores_positions(source) else notes
+        for source, notes in zip(job.graph.sources, stored)
     )
     # A source that is new to the job begins now, and must begin at the same position again after a failure.
     pinned = all(source.line is not None or source.notes for source in sources)

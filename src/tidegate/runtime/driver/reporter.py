@@ -158,17 +158,17 @@ class RunReporter:
     def _sinks(self) -> tuple[SinkLine, ...]:
         loop = self._job.loop
         waiting = {} if loop is None else {each.sink: each for each in loop.waiting_output}
-        settled = {} if loop is None else loop.output.settled.copy()
+        committed_up_to = {} if loop is None else loop.output.committed_up_to.copy()
         lines = []
         commits, now_ms = self._figures.sink_commits, SYSTEM_CLOCK.now().wall_ms
         for sink in self._job.graph.sinks:
-            found, published = waiting.get(sink.uid), settled.get(sink.uid)
+            found, committed = waiting.get(sink.uid), committed_up_to.get(sink.uid)
             last = commits.last.get(sink.uid)
             lines.append(
                 SinkLine(
                     sink=str(sink.uid),
                     guarantee=guarantee.of_sink(sink).name,
-                    published_epoch=None if published is None else str(published),
+                    published_epoch=None if committed is None else str(committed),
                     waiting_epochs=0 if found is None else found.epochs,
                     waiting_bytes=0 if found is None else found.size_bytes,
                     waiting_since=None if found is None else str(found.since),

@@ -128,7 +128,7 @@ class Rescaler:
         self.history.enter(RescalePhase.SAVING)
         if loop is not None:
             try:
-                loop.request(published=False).result(job.timeout_s)
+                loop.request(awaits_output=False).result(job.timeout_s)
             except TimeoutError:
                 raise EpochFailed(
                     f"its checkpoint did not complete within {job.timeout_s:g} s (execution.checkpointing.timeout)."

@@ -217,7 +217,7 @@ class Epochs:
         base = loop.ownership.store.entry.base
         if base is not None and (self._moved is None or self._moved <= base.epoch):
             return None
-        answer = loop.request(published=False)
+        answer = loop.request(awaits_output=False)
         if not self._run_for(loop, answer, self._job.timeout_s, time_stands=True):
             return self._too_late()
         return answer.exception()
@@ -266,7 +266,7 @@ class Epochs:
         """Wait until all output is published. `place` names the snapshot that the job ends with."""
         config, stop = loop.ownership.history.config, self._job.stop
         timeout_s = stop.output_timeout_s(config.stop_timeout_ms / 1000)
-        answer = loop.published()
+        answer = loop.output_committed()
         try:
             # A timer that fired now would emit rows after the end.
             if self._run_for(loop, answer, timeout_s, time_stands=True):
@@ -315,7 +315,7 @@ class Epochs:
 
     def _await_restored_output(self, loop: CheckpointLoop) -> None:
         """Output that an earlier run, in mode EXACTLY_ONCE, left in its checkpoints is published before that of this one."""
-        answer, latest = loop.published(), time.monotonic() + self._job.timeout_s
+        answer, latest = loop.output_committed(), time.monotonic() + self._job.timeout_s
         while not answer.done() and time.monotonic() < latest:
             loop.check()
             wait([answer], timeout=_PACE_S)

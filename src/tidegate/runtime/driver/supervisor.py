@@ -215,7 +215,7 @@ class Supervisor:
 
     def _claim_again(self, owned: Ownership, before: CheckpointLoop) -> CheckpointLoop:
         """Take checkpoints under a new term. The thread that wrote them is gone, possibly in the middle of a write whose outcome
-        is unknown. The claim has settled it: the log has the entry, or never will.
+        is unknown. The claim has decided that: the log has the entry, or never will.
         """
         job = self._job
         try:
@@ -283,7 +283,7 @@ class Supervisor:
                 epochs.drain()
         with self.lock:
             if stop.savepoint is None:
-                ref = epochs.run_until(loop, loop.request(published=False, final=True))
+                ref = epochs.run_until(loop, loop.request(awaits_output=False, final=True))
                 # A stop that comes now changes nothing: the next start must not find that all its rows are late.
                 job.has_drained = epochs.drains and job.trigger.drain
                 epochs.await_output(loop, f"checkpoint {ref.id}")

@@ -22,7 +22,7 @@ class StreamingTime:
         self._looked_s: float | None = None
         self._last_ms: int | None = None
         self.pending_rows: int | None = None
-        """Rows that the last batch left in its sources, as of the last look. None: no source tells."""
+        """Rows that the last batch left in its sources, as of the last look. None: no source reports it."""
 
     def ms(self, query: StreamingQuery) -> int | None:
         """Return it; None before the first report. Read again at most once a second."""
@@ -32,7 +32,7 @@ class StreamingTime:
             progress = query.lastProgress
             found = None if progress is None else between_epochs_ms(progress["durationMs"])
             self._last_ms = self._last_ms if found is None else found
-            told = [] if progress is None else [pending_rows(each) for each in progress.get("sources", ())]
-            known = [each for each in told if each is not None]
-            self.pending_rows = sum(known) if known else None
+            reported = [] if progress is None else [pending_rows(each) for each in progress.get("sources", ())]
+            counts = [each for each in reported if each is not None]
+            self.pending_rows = sum(counts) if counts else None
         return self._last_ms

@@ -11,7 +11,7 @@ from tidegate.runtime.exchange.messages import TaskAck
 _FADE = 0.8
 """What the rows of an epoch still count in the next one."""
 _KEPT = 32
-_TOLD = 5
+_SHOWN = 5
 
 
 class HotKeyTable:
@@ -45,5 +45,5 @@ class HotKeyTable:
         shares: dict[str, list[tuple[str, float]]] = {}
         for operator, rows in self._rows.items():
             total = self._totals[operator]
-            shares[operator] = [(key, min(1.0, count / total)) for key, count in list(rows.items())[:_TOLD]]
+            shares[operator] = [(key, min(1.0, count / total)) for key, count in list(rows.items())[:_SHOWN]]
         return shares

@@ -23,7 +23,7 @@ _STATEFUL = {
 }
 
 
-_FORGETFUL = {"TextSocketSourceProvider": "a socket, which keeps no row that was read"}
+_READ_ONCE = {"TextSocketSourceProvider": "a socket, which keeps no row that was read"}
 """Sources that cannot be read again: a word in the text of the logical plan, and a description for users. Files with
 `cleanSource` cannot be recognized there; `kept_files` detects them.
 """
@@ -43,7 +43,7 @@ def check_sources(sources: Iterable[Source], durable: bool = True) -> None:
         if source.bounded:
             continue
         plan = plan_of(source)
-        if durable and not source.at_most_once and (found := forgetful(plan)) is not None:
+        if durable and not source.at_most_once and (found := not_rereadable(plan)) is not None:
             raise PreconditionFailed(
                 f"source {source.uid!r} reads {found}: after a failure rows would be missing, whatever the checkpoint "
                 "contains. Read from a source that can be read again (Kafka, files without cleanSource); or accept the "
@@ -77,14 +77,14 @@ def stateful_operator(plan: str) -> str | None:
     return next((words for operator, words in _STATEFUL.items() if operator in plan), None)
 
 
-def forgetful(plan: str) -> str | None:
+def not_rereadable(plan: str) -> str | None:
     """Return what in the text of a plan cannot be read again, described for users."""
-    return next((words for name, words in _FORGETFUL.items() if name in plan), None)
+    return next((words for name, words in _READ_ONCE.items() if name in plan), None)
 
 
-def begins_anew(source: Source) -> bool:
+def ignores_positions(source: Source) -> bool:
     """Whether its positions are meaningless after a restart."""
-    return source.at_most_once and not source.bounded and forgetful(plan_of(source)) is not None
+    return source.at_most_once and not source.bounded and not_rereadable(plan_of(source)) is not None
 
 
 def plan_of(source: Source) -> str:

@@ -76,8 +76,8 @@ class StoppedQuery:
             )
         batch = max(done)
         logged = _offsets(path, batch, offsets[batch])
-        told, after = json.loads(logged.batch), json.loads(_lines(commits[batch])[1])
-        settings = {name: str(value) for name, value in told.get("conf", {}).items() if name.startswith(_STORE)}
+        planned, after = json.loads(logged.batch), json.loads(_lines(commits[batch])[1])
+        settings = {name: str(value) for name, value in planned.get("conf", {}).items() if name.startswith(_STORE)}
         with _settings(spark, settings):
             operators = _operators(spark, path)
         return StoppedQuery(
@@ -85,9 +85,9 @@ class StoppedQuery:
             batch=batch,
             unfinished=any(other > batch for other in offsets),
             sources=_sources(spark, path, logged),
-            watermark_ms=told.get("batchWatermarkMs") or None,
+            watermark_ms=planned.get("batchWatermarkMs") or None,
             next_watermark_ms=after.get("nextBatchWatermarkMs") or None,
-            clock_ms=int(told.get("batchTimestampMs", 0)),
+            clock_ms=int(planned.get("batchTimestampMs", 0)),
             operators=operators,
             settings=settings,
         )

@@ -92,7 +92,7 @@ def metadata(place: Place) -> CheckpointMetadata:
 def test_a_checkpoint_has_the_positions_of_all_sources_and_the_files_of_all_tasks_of_one_epoch(place: Place) -> None:
     with place.run(sources=SOURCES) as loop:
         finish(place, loop, 2)
-        answer = loop.request(published=False)
+        answer = loop.request(awaits_output=False)
         finish(place, loop, 3, [uploaded(TASKS[0], 2, 1)])
         finish(place, loop, 4, [uploaded(TASKS[1], 2, 1)])
         answer.result(WAIT_S)
@@ -106,7 +106,7 @@ def test_a_checkpoint_has_the_positions_of_all_sources_and_the_files_of_all_task
 def test_an_upload_of_another_epoch_is_not_taken_for_the_one_that_the_checkpoint_awaits(place: Place) -> None:
     with place.run(sources=SOURCES) as loop:
         finish(place, loop, 2)
-        answer = loop.request(published=False)
+        answer = loop.request(awaits_output=False)
         finish(place, loop, 3, [uploaded(TASKS[0], 2, 1), uploaded(TASKS[1], 3, 1)])
         assert not is_done(loop, answer)
         finish(place, loop, 4, [uploaded(TASKS[1], 2, 1)])
@@ -118,7 +118,7 @@ def test_an_upload_of_another_epoch_is_not_taken_for_the_one_that_the_checkpoint
 def test_the_part_of_a_task_without_state_is_complete_at_once_and_others_are_awaited(place: Place) -> None:
     with place.run(sources=SOURCES) as loop:
         finish(place, loop, 2, tasks=TASKS[:1])
-        answer = loop.request(published=False)
+        answer = loop.request(awaits_output=False)
         assert not is_done(loop, answer)
         (shown,) = loop.statistics.under_way(SYSTEM_CLOCK.now())
         assert (shown.num_acknowledged_subtasks, shown.waiting) == (1, TASKS[:1])
@@ -136,9 +136,9 @@ def test_a_checkpoint_fails_if_storage_does_not_confirm_the_position_of_a_source
         finish(place, loop, 2, tasks=())
         storage.script(StorageFault(Strike.FAIL_BEFORE, "put", "job/chk-1/"))
         with pytest.raises(EpochFailed, match="Scripted fault: put of 'job/chk-1/"):
-            loop.request(published=False).result(WAIT_S)
+            loop.request(awaits_output=False).result(WAIT_S)
         assert loop.ownership.store.entry.base is None
-        assert loop.request(published=False).result(WAIT_S).id == 2
+        assert loop.request(awaits_output=False).result(WAIT_S).id == 2
         (orders,) = [position for position in metadata(place).positions if position.uid == "orders"]
         assert [place.storage.size(f"job/{path}") for path in orders.files.objects()] == [20_003]
 
@@ -162,7 +162,7 @@ def test_a_job_that_starts_again_returns_to_its_latest_checkpoint_and_the_positi
     with place.run(keep=2, sources=SOURCES) as loop:
         for number in (2, 3):
             finish(place, loop, number, tasks=())
-            loop.request(published=False).result(WAIT_S)
+            loop.request(awaits_output=False).result(WAIT_S)
         finish(place, loop, 4, tasks=())
     with place.run(keep=2, sources=SOURCES) as loop:
         found = loop.ownership.restore_point()
@@ -225,7 +225,7 @@ def test_the_state_of_an_epoch_is_stored_with_the_positions_at_which_its_batch_e
         epochs = Epochs(running(loop), place.folder / "query", None)
         for number in (2, 3):
             epochs.run(batch, Positions((str(10 * number), str(100 * number)), "{}"))
-        epochs.run_until(loop, loop.request(published=False))
+        epochs.run_until(loop, loop.request(awaits_output=False))
         found = metadata(place)
         assert {task.version for task in found.tasks} == {version(3)}
         assert {position.uid: position.lines for position in found.positions} == {"rates": ("30",), "orders": ("300",)}

@@ -476,7 +476,7 @@ def finish_epoch(
     epoch = EpochId(loop.ownership.restore_point().term, next(place.epochs))
     report = epoch_report(epoch, rows_in=0, uploads=uploads)
     loop.epoch_finished(report, EpochSnapshot(epoch, versions or {}, None, place.folder / "query", Clocks()), True)
-    loop.published().result(WAIT_S)
+    loop.output_committed().result(WAIT_S)
 
 
 @pytest.mark.feature("K4")
@@ -505,7 +505,7 @@ def test_an_acknowledgement_has_the_duration_of_its_upload(place: Place) -> None
     with place.run(clock=clock) as loop:
         finish_epoch(place, loop, {task: version})
         answer = loop.request()
-        loop.published().result(WAIT_S)
+        loop.output_committed().result(WAIT_S)
         clock.advance(100)
         finish_epoch(place, loop, {task: version}, (task, Uploaded(1, encode_part(state, async_ms=70), None)))
         answer.result(WAIT_S)

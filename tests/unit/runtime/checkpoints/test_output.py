@@ -125,7 +125,7 @@ class Job:
 
     def checkpoint(self) -> None:
         """Take one; its output may wait."""
-        self.loop.request(published=False).result(WAIT_S)
+        self.loop.request(awaits_output=False).result(WAIT_S)
 
 
 class Place:
@@ -202,7 +202,7 @@ def test_output_is_committed_when_its_checkpoint_is_complete_and_not_before(plac
     out = Target()
     with place.run(out=out) as job:
         first = job.epoch("out")
-        job.loop.published().result(WAIT_S)  # all that is due, and nothing is
+        job.loop.output_committed().result(WAIT_S)  # all that is due, and nothing is
         assert out.published == []
         job.checkpoint()
         eventually(lambda: out.published == [(first, Slot(0))])
@@ -223,7 +223,7 @@ def test_checkpoints_savepoints_and_rewinds_continue_while_a_target_hangs(place:
         assert job.loop.statistics.counts.completed >= 3
         assert out.published == []
         out.open.set()
-        job.loop.published().result(WAIT_S)
+        job.loop.output_committed().result(WAIT_S)
     assert len(out.published) == 2
 
 
@@ -269,7 +269,7 @@ def test_what_a_savepoint_carried_is_recorded_in_the_jobs_folder_and_not_offered
     with place.run(out=out) as job:
         job.epoch("out", slots=2)
         path = job.loop.savepoint(str(place.folder / "sp"), terminal=terminal).result(WAIT_S)
-        published = job.loop.published()
+        published = job.loop.output_committed()
         eventually(lambda: len(out.calls) >= 2)
         assert not published.done()
         out.error = None
@@ -278,7 +278,7 @@ def test_what_a_savepoint_carried_is_recorded_in_the_jobs_folder_and_not_offered
     assert {found.name for found in Path(path).iterdir()} == {"_metadata"}
     again = Target()
     with place.run(path=path, out=again) as job:
-        job.loop.published().result(WAIT_S)
+        job.loop.output_committed().result(WAIT_S)
         assert again.calls == []
 
 
@@ -288,17 +288,17 @@ def test_only_a_savepoint_that_carries_output_leaves_a_record_and_one_however_of
     with place.run(out=out) as job:
         job.epoch("out")
         job.checkpoint()
-        job.loop.published().result(WAIT_S)
+        job.loop.output_committed().result(WAIT_S)
         for _ in range(3):
             job.loop.savepoint(str(place.folder / "none"), terminal=False).result(WAIT_S)
-        job.loop.published().result(WAIT_S)
+        job.loop.output_committed().result(WAIT_S)
         assert not [name for name in place.records() if "/committed/" in name]
         job.epoch("out")
         path = job.loop.savepoint(str(place.folder / "one"), terminal=False).result(WAIT_S)
-        job.loop.published().result(WAIT_S)
+        job.loop.output_committed().result(WAIT_S)
     for _ in range(3):
         with place.run(path=path, out=out) as job:
-            job.loop.published().result(WAIT_S)
+            job.loop.output_committed().result(WAIT_S)
     assert len([name for name in place.records() if "/committed/" in name]) == 1
 
 
@@ -311,12 +311,12 @@ def test_output_of_a_savepoint_is_not_offered_again_after_a_later_run_committed_
         path = job.loop.savepoint(str(place.folder / "sp"), terminal=False).result(WAIT_S)
     out.error = None
     with place.run(out=out) as job:
-        job.loop.published().result(WAIT_S)
+        job.loop.output_committed().result(WAIT_S)
         job.epoch()
         job.checkpoint()
     again = Target()
     with place.run(path=path, out=again) as job:
-        job.loop.published().result(WAIT_S)
+        job.loop.output_committed().result(WAIT_S)
         assert again.calls == []
         assert any("/committed/" in name for name in place.records())
 
@@ -331,7 +331,7 @@ def test_all_uncommitted_output_of_a_savepoint_is_offered_to_its_sinks(place: Pl
         job.checkpoint()
     again = Target()
     with place.run(path=path, out=again) as job:
-        job.loop.published().result(WAIT_S)
+        job.loop.output_committed().result(WAIT_S)
         assert len(again.published) == 2
 
 
@@ -344,7 +344,7 @@ def test_every_retained_checkpoint_is_recorded_once_its_output_is_committed(plac
             job.checkpoint()
     out.error = None
     with place.run(out=out) as job:
-        job.loop.published().result(WAIT_S)
+        job.loop.output_committed().result(WAIT_S)
         assert len(place.records()) == 2
 
 
@@ -387,7 +387,7 @@ def test_another_job_cannot_claim_a_savepoint_with_uncommitted_output(place: Pla
         pass
     out.error = None
     with place.run(out=out) as job:
-        job.loop.published().result(WAIT_S)
+        job.loop.output_committed().result(WAIT_S)
     with place.run("other", path, claim=True):
         pass
 
@@ -399,11 +399,11 @@ def test_output_dropped_with_its_sink_is_not_recorded_as_committed(place: Place)
         job.epoch("out")
         job.checkpoint()
     with place.run(allow=True) as job:
-        job.loop.published().result(WAIT_S)
+        job.loop.output_committed().result(WAIT_S)
         assert place.records() == []
     out.error = None
     with place.run(out=out) as job:  # there is no checkpoint without it yet, and the sink is back
-        job.loop.published().result(WAIT_S)
+        job.loop.output_committed().result(WAIT_S)
         assert len(out.published) == 1
 
 
@@ -426,11 +426,11 @@ def test_discarded_output_is_not_committed_by_a_later_start_from_the_savepoint(p
             job.loop.finish(JobEnd.FINISHED)
     out.error = None
     with place.run(path=path, out=out) as job:
-        job.loop.published().result(WAIT_S)
+        job.loop.output_committed().result(WAIT_S)
         assert out.published == []
         job.epoch("out")
         job.checkpoint()
-        job.loop.published().result(WAIT_S)
+        job.loop.output_committed().result(WAIT_S)
         assert len(out.published) == 1  # its new output is
 
 
@@ -455,16 +455,16 @@ def test_output_stays_discarded_if_the_driver_is_killed_after_it_was_recorded(
             (end() if terminal else job.loop.request()).result(WAIT_S)
     out.error = None
     with place.run(path=path, out=out) as job:
-        job.loop.published().result(WAIT_S)
+        job.loop.output_committed().result(WAIT_S)
         assert out.published == []
     with place.run() as job:  # nothing waits for the sink, so nobody has to be asked again
-        job.loop.published().result(WAIT_S)
+        job.loop.output_committed().result(WAIT_S)
     with place.run(out=out) as job:
-        job.loop.published().result(WAIT_S)
+        job.loop.output_committed().result(WAIT_S)
         assert out.published == []
         job.epoch("out")
         job.checkpoint()
-        job.loop.published().result(WAIT_S)
+        job.loop.output_committed().result(WAIT_S)
         assert len(out.published) == 1  # its new output is
 
 
@@ -480,7 +480,7 @@ def test_output_is_not_discarded_if_the_driver_is_killed_before_it_was_recorded(
         pass
     out.error = None
     with place.run(out=out) as job:
-        job.loop.published().result(WAIT_S)
+        job.loop.output_committed().result(WAIT_S)
         assert len(out.published) == 1
 
 
@@ -498,10 +498,10 @@ def test_discarded_output_is_committed_if_its_record_is_deleted(place: Place) ->
         job.loop.finish(JobEnd.FINISHED)
     out.error = None
     with place.run(path=path, out=out) as job:
-        job.loop.published().result(WAIT_S)
+        job.loop.output_committed().result(WAIT_S)
     shutil.rmtree(place.folder / "ckpt" / "job" / "discarded")
     with place.run(path=path, out=out) as job:
-        job.loop.published().result(WAIT_S)
+        job.loop.output_committed().result(WAIT_S)
         assert len(out.published) == 1
 
 
@@ -524,7 +524,7 @@ def test_a_refusal_and_the_end_of_the_job_fail_requests_that_wait_for_output(pla
         with pytest.raises(OutputStopped):
             early.result(WAIT_S)
         with pytest.raises(OutputStopped):
-            job.loop.published().result(WAIT_S)
+            job.loop.output_committed().result(WAIT_S)
     for late in (job.loop.published, job.loop.request):
         with pytest.raises(EpochFailed, match="has ended"):
             late().result(WAIT_S)
@@ -535,8 +535,8 @@ def test_a_sweep_requested_while_another_begins_is_not_lost() -> None:
     began, go_on = threading.Event(), threading.Event()
 
     class Slow(_SinkThread):
-        def _take_settled(self) -> Settled | None:
-            found = super()._take_settled()
+        def _take_sweep(self) -> Settled | None:
+            found = super()._take_sweep()
             began.set()
             assert go_on.wait(WAIT_S)
             return found
@@ -558,12 +558,12 @@ def test_the_next_start_commits_the_waiting_output_of_a_terminal_savepoint(place
     with place.run(out=out) as job:
         job.epoch("out")
         job.loop.savepoint(str(place.folder / "sp"), terminal=True).result(WAIT_S)
-        published = job.loop.published()
+        published = job.loop.output_committed()
         eventually(lambda: len(out.calls) >= 1)
         assert not published.done()
     out.error = None
     with place.run(out=out) as job:
-        job.loop.published().result(WAIT_S)
+        job.loop.output_committed().result(WAIT_S)
     assert len(out.published) == 1
 
 
@@ -575,7 +575,7 @@ def test_a_new_lineage_from_the_newest_savepoint_commits_the_output_it_carries(p
         path = job.loop.savepoint(str(place.folder / "sp"), terminal=True).result(WAIT_S)
     out.error = None
     with place.run(path=path, fresh=True, strict=True, out=out) as job:
-        job.loop.published().result(WAIT_S)
+        job.loop.output_committed().result(WAIT_S)
         assert len(out.published) == 1
 
 
@@ -597,7 +597,7 @@ def test_a_start_under_another_name_warns_of_uncommitted_output_and_strict_refus
     caplog.clear()
     out.error = None
     with place.run(out=out) as job:
-        job.loop.published().result(WAIT_S)
+        job.loop.output_committed().result(WAIT_S)
     with place.run("third", path, strict=True, out=Target()):
         assert "carries output" not in caplog.text
 
@@ -632,7 +632,7 @@ def test_waiting_output_is_stored_once_and_committed_by_the_next_start(
         assert len(snapshot.committables) == 8 * 16
     out.error = None
     with place.run(out=out) as job:
-        job.loop.published().result(WAIT_S)
+        job.loop.output_committed().result(WAIT_S)
         assert len(set(out.published)) == len(out.published) == 8 * 16
         for _ in range(3):
             job.epoch()
@@ -688,7 +688,7 @@ def test_committed_output_is_left_out_of_the_next_checkpoint_though_another_sink
         assert [c.sink for c in snapshot.committables] == ["down", "down"]
     again = Target()
     with place.run(down=Target(), up=again) as job:
-        job.loop.published().result(WAIT_S)
+        job.loop.output_committed().result(WAIT_S)
         assert again.calls == []
 
 
@@ -746,7 +746,7 @@ def test_a_target_without_markers_is_not_sent_again_what_it_took_before_it_faile
         job.checkpoint()
         eventually(lambda: bool(job.loop.waiting_output) and job.loop.waiting_output[0].epochs == 3)
         out.error = None
-        job.loop.published().result(WAIT_S)
+        job.loop.output_committed().result(WAIT_S)
     assert out.seen == epochs
 
 
@@ -782,7 +782,7 @@ def test_tasks_commit_stage_by_stage_and_the_next_term_begins_when_all_slots_are
         told(job, 1, new)
         assert job.asked() == []
         assert not job.loop.uploads.has_work()
-        job.loop.published().result(WAIT_S)
+        job.loop.output_committed().result(WAIT_S)
     assert out.calls == []  # nothing passed through the driver
 
 
@@ -803,7 +803,7 @@ def test_a_failure_in_a_task_lets_its_sink_wait_and_a_refusal_stops_the_job(plac
         told(job, 0, epoch, "RETRY_LATER", "connection refused")
         assert job.asked() == []
         assert [waits.error for waits in job.loop.waiting_output] == ["connection refused"]
-        job.loop.published()  # somebody waits for it: now
+        job.loop.output_committed()  # somebody waits for it: now
         assert job.asked() == [(0, [epoch])]
         told(job, 0, epoch, "FAILED_KNOWN", "no such table")
         assert job.asked() == []
@@ -817,7 +817,7 @@ def test_a_task_is_not_asked_again_for_what_its_target_took_before_it_failed(pla
         first, second = job.epoch("out"), job.epoch("out")
         job.checkpoint()
         told(job, 0, second, "RETRY_LATER", "reset", taken=first)
-        job.loop.published()
+        job.loop.output_committed()
         assert job.asked() == [(0, [second])]
 
 
@@ -830,7 +830,7 @@ def test_the_driver_commits_little_output_without_waiting_for_an_epoch(place: Pl
         for _ in range(2):
             job.epoch("out", slots=2)
             job.checkpoint()
-            job.loop.published().result(WAIT_S)
+            job.loop.output_committed().result(WAIT_S)
             assert job.asked() == []
         assert not job.loop.uploads.has_work()
     assert len(out.calls) == 2
@@ -843,10 +843,10 @@ def test_tasks_commit_output_that_the_driver_could_not(place: Place) -> None:
         epoch = job.epoch("out")
         job.checkpoint()
         eventually(lambda: any(waits.error == "no route" for waits in job.loop.waiting_output))
-        job.loop.published()  # somebody waits for it: now
+        job.loop.output_committed()  # somebody waits for it: now
         eventually(lambda: job.asked() == [(0, [epoch])])
         told(job, 0, epoch)
-        job.loop.published().result(WAIT_S)
+        job.loop.output_committed().result(WAIT_S)
         assert job.asked() == []
 
 
@@ -890,7 +890,7 @@ def test_a_target_that_could_not_be_asked_is_asked_until_it_has_taken_output_and
         for _ in range(2):
             job.epoch("out")
             job.checkpoint()
-            job.loop.published().result(WAIT_S)
+            job.loop.output_committed().result(WAIT_S)
     assert (out.asked, len(out.calls)) == (3, 2)
 
 
@@ -899,7 +899,7 @@ def test_a_target_that_was_asked_at_the_start_is_not_asked_again(place: Place) -
     with place.run(out=out) as job:
         job.epoch("out")
         job.checkpoint()
-        job.loop.published().result(WAIT_S)
+        job.loop.output_committed().result(WAIT_S)
     assert (out.asked, len(out.calls)) == (0, 1)
 
 
@@ -962,5 +962,5 @@ def test_output_that_waits_leaves_less_room_for_rows_in_the_next_acknowledgement
     with place.run(out=out) as job:
         assert job.inline_bytes() == 250  # what the checkpoint carried
         out.error = None
-        job.loop.published().result(WAIT_S)
+        job.loop.output_committed().result(WAIT_S)
         assert job.inline_bytes() == 300

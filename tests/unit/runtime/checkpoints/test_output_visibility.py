@@ -93,7 +93,7 @@ class Running:
     def read(self, *rows: int) -> list[int]:
         """Run an epoch on these rows, and return all that are visible after it."""
         self._epochs.run(list(rows), Positions((str(rows[-1]),), "{}"))  # type: ignore[arg-type]
-        self.loop.published().result(WAIT_S)
+        self.loop.output_committed().result(WAIT_S)
         return [row.n for row in self.sink.rows]
 
 

@@ -146,7 +146,7 @@ class Drained:
             self.runner.is_open, self.runner.clocks = False, Clocks(watermark_ms=MAX_WATERMARK)
         epochs._job.trigger = EpochTrigger(available_now=True, drain=True)
         epochs.run(None, None)
-        job.loop.request(published=False).result(WAIT_S)
+        job.loop.request(awaits_output=False).result(WAIT_S)
         supervisor: Any = object.__new__(Supervisor)
         supervisor._job, supervisor.lock = epochs._job, EpochLock()
         supervisor.attempt = SimpleNamespace(epochs=epochs, discard_directory=lambda: None)

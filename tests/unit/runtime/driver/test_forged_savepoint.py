@@ -140,7 +140,7 @@ def test_a_start_from_a_savepoint_that_names_a_file_outside_moves_nothing(home: 
     before = home.files()
     with home.started() as loop:
         with pytest.raises(OutputStopped, match="No writer of this sink left that") as stopped:
-            loop.published().result(WAIT_S)
+            loop.output_committed().result(WAIT_S)
         assert stopped.value.outcome is CommitOutcome.FAILED_KNOWN
         assert loop.broken is stopped.value, "the job ends"
     assert home.files() == before
@@ -148,7 +148,7 @@ def test_a_start_from_a_savepoint_that_names_a_file_outside_moves_nothing(home: 
 
 def test_a_start_from_the_unchanged_savepoint_commits_its_file(home: Home) -> None:
     with home.started() as loop:
-        loop.published().result(WAIT_S)
+        loop.output_committed().result(WAIT_S)
     (file,) = home.out.glob("*.json")
     assert file.read_text() == '{"a": 1}\n'
     assert (home.folder / ".bashrc").read_text() == "export PATH\n"

@@ -105,7 +105,7 @@ def test_output_in_at_least_once_is_committed_with_its_epoch_and_not_again_with_
         epochs, _ = running(tmp_path, target, job.loop, "AT_LEAST_ONCE")
         epochs.run(None, None)
         job.loop.request().result(WAIT_S)
-        job.loop.published().result(WAIT_S)
+        job.loop.output_committed().result(WAIT_S)
         assert target.calls == [1]
         kept = job.loop.ownership.restore_point().snapshot
         assert kept is not None
@@ -119,7 +119,7 @@ def test_a_checkpoint_ends_where_its_last_epoch_has_read_to_in_either_mode(tmp_p
         epochs, runner = running(tmp_path, Target(), job.loop, mode)
         for offset in ("10", "20"):
             epochs.run(BATCH, Positions((offset,)))
-            job.loop.request(published=False).result(WAIT_S)
+            job.loop.request(awaits_output=False).result(WAIT_S)
             kept = job.loop.ownership.restore_point().snapshot
             assert kept is not None
             assert (kept.epoch, [position.lines for position in kept.positions]) == (runner.epoch, [(offset,)])

@@ -1,4 +1,4 @@
-"""The hooks of a function: its own variables are saved to and restored from operator state, and it is told what became of
+"""The hooks of a function: its own variables are saved to and restored from operator state, and it is notified what became of
 checkpoints."""
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class FunctionHooks:
         except Exception as error:
             raise FunctionFailed(self._name, error) from error
 
-    def tell(self, notices: Iterable[CheckpointNotice]) -> None:
+    def notify(self, notices: Iterable[CheckpointNotice]) -> None:
         """Called after `open`, before the first row."""
         for notice in notices:
             try:

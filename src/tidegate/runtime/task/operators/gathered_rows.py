@@ -48,7 +48,9 @@ class GatheredRows:
             yield from self._waiting.take()
             return
         self._spill()
-        files, self._files, writers, self._writers = self._files, [], self._writers, []
+        files, writers = self._files, self._writers
+        self._files = []
+        self._writers = []
         for file, writer in zip(files, writers):
             writer.close()
             file.seek(0)

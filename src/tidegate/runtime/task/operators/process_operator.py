@@ -122,7 +122,7 @@ class ProcessOperator:
             self._attached.open(self._context)
         except Exception as error:
             raise FunctionFailed(self.name, error) from error
-        self._hooks.tell(notices)
+        self._hooks.notify(notices)
         # Not earlier: up to here there is no key, and a declared state reports that until it is bound.
         self._attached.bind()
 

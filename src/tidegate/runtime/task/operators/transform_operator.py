@@ -89,7 +89,7 @@ class TransformOperator(RowOperator):
                 method(self._context)
         except Exception as error:
             raise FunctionFailed(self.name, error) from error
-        self._hooks.tell(notices)
+        self._hooks.notify(notices)
 
     def snapshot(self) -> None:
         self._hooks.snapshot()

@@ -100,7 +100,8 @@ class ProcessorTimers:
             scope.key, scope.key_group = key, group
             yield time
             if self._is_kept:
-                self._is_kept, later = False, until_ms + _KEPT_MS[self.domain]
+                self._is_kept = False
+                later = until_ms + _KEPT_MS[self.domain]
                 self._of_key.remove(time)
                 self._of_key.put(later, True)
                 self._deferred[later, key] = group
