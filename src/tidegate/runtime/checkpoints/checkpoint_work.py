@@ -69,13 +69,16 @@ def plan_checkpoint_work(
     to one task."""
     early, truncated = state.early, state.changelog.truncated
     total = min(_INLINE_TASK_BYTES, _INLINE_JOB_BYTES // max(1, len(job.tasks)))
+
     records = _records(term, state)
     orders = _orders(state, inline_bytes, total)
+
     # The first task on a host starts those of tasks that wait for a core or a level.
     everything = tuple((task, one) for task, some in orders.items() for one in some)
     # Uploads in progress read versions of earlier epochs: local clean-up must spare them.
     standing = [*(each.snapshot for each in state.uploading), *state.snapshots]
     wait_ms = upload_wait_ms(is_empty=is_empty, early_wait_ms=None if early is None else early.wait_ms)
+
     work: dict[int, CheckpointWork] = {}
     for level in range(1, job.levels + 1):
         tasks = [TaskId(level, Slot(slot)) for slot in range(job.parallelism)]

@@ -274,6 +274,7 @@ class Checkpointer:
         full = not self._history.config.incremental if action.request.full is None else action.request.full
         base = self._store.entry.base if action.base is not None and not full else None
         changelog = self._history.config.changelog and base is not None
+
         try:
             # Now, not when the checkpoint completes: Spark deletes what its query directory keeps of old batches.
             sources = read_sources(snapshot.directory, snapshot.positions, len(job.sources))
@@ -282,11 +283,13 @@ class Checkpointer:
             why = f"positions of the sources: {error}"
             yield from self._act(self._informed().decline(action.id, reason, self._now(), why))
             return
+
         # A task without a version has never had a row or timer, so there is nothing that it could store.
         missing = frozenset(task for task in job.tasks if task in snapshot.versions)
         tables = None
         if action.request.format == CANONICAL:
             tables = operators.with_undeclared_states(job.operators, self._ownership.snapshot, job.dropped_states)
+
         upload = PendingUpload(
             id=action.id,
             snapshot=snapshot,
@@ -299,10 +302,12 @@ class Checkpointer:
             materialized=self._uploads.offer(action.id) if changelog else {},
         )
         self._uploads.add(upload)
+
         if missing:
             self._acks.watch(action.id, self._now().monotonic_ms)
             if (at_ms := self._acks.next_ms()) is not None:
                 yield WakeAt(at_ms)
+
         backend = job.backend if tables is None else CANONICAL_BACKEND
         for task in job.tasks:
             if task not in missing:
@@ -330,16 +335,19 @@ class Checkpointer:
         if upload.folder is not None:
             yield from self._complete_savepoint(pending, upload, upload.folder)
             return
+
         # Both before the entry is won: what it drops follows from the first, and for the second see
         # `OutputRelease.sweep_targets`.
         before = self._store.entry.retained
         committed_up_to = dict(self._output.committed_up_to)
         output = divided_output(self._store, pending.id, pending.epoch, self._ownership.shares(pending.request))
+
         try:
             metadata = yield from self._metadata(pending, upload, output)
         except StorageError as error:
             yield from self._not_completed(pending.id, error)
             return
+
         draft = _draft(pending, metadata, output, self._history.layout.metadata(pending.id))
         try:
             # Any other error leaves the outcome unknown, and ends the term.
@@ -347,6 +355,7 @@ class Checkpointer:
         except CheckpointNotCompleted as error:
             yield from self._not_completed(pending.id, error)
             return
+
         # From here the checkpoint exists, whatever happens. First what the next checkpoint starts from, so that the actions below
         # find it.
         self._uploads.completed(ref, metadata, pending.slowest_upload_ms)
@@ -356,12 +365,14 @@ class Checkpointer:
         dropped = [old.id for old in before if old not in self._store.entry.retained]
         # Its output may be visible only from now on.
         actions = self._informed().on_completed(pending.id, ref, dropped, self._now())
+
         # Output first: this only starts commits, and what follows makes requests to storage, for which readers would wait.
         # The pin goes only now that this job can start from a checkpoint of its own.
         yield from self._output.release()
         yield from self._act(actions)
         yield from self._ownership.unpin_origin()
         yield from self.clean()
+
         self._requests.record_calls(pending.id)
         yield from self._output.sweep_targets(committed_up_to)
         yield from self._act(self._informed().cleaned(len(dropped), self._now()))
@@ -385,9 +396,11 @@ class Checkpointer:
         except StorageError as error:
             yield from self._not_completed(pending.id, error)
             return
+
         reach("savepoint.1-metadata", id=pending.id, term=self._store.term)
         # The folder is the user's from now on: no task stores anything more in it.
         self._uploads.forget(pending.id)
+
         ref = CheckpointRef(
             id=pending.id,
             term=self._store.term,
@@ -397,6 +410,7 @@ class Checkpointer:
             checksum=checksum_in(data),
             owned=False,
         )
+
         contents = contents_of(path, metadata, staged_by)
         if pending.request.kind is RequestKind.TERMINAL_SAVEPOINT:
             yield from self._store.append_terminal_savepoint(ref, contents)
@@ -405,10 +419,12 @@ class Checkpointer:
         else:
             # Not an entry: the user may delete it, so the job must not depend on it.
             self._store.follow_savepoint(ref, contents)
+
         actions = self._informed().on_completed(pending.id, ref, (), self._now())
         self._requests.record_calls(pending.id)
         yield from self._output.release()
         yield from self._act(actions)
+
         if self._store.entry.base == ref:
             # It ends the job. The next start begins from it, and knows nothing of a pin.
             yield from self._ownership.unpin_origin()

@@ -71,9 +71,11 @@ class Committers:
             if found := [request for request in requests if request.sink == uid]:
                 started = SYSTEM_CLOCK.now()
                 self._commit(uid, committer, found)
+
                 now = SYSTEM_CLOCK.now()
                 self.done.committed(uid, now.since(started), len(found), now.wall_ms)
                 self.done.committed_up_to([uid], max(request.epoch for request in found))
+
                 # Otherwise a checkpoint may still carry output of attempts that look discarded from here.
                 if for_good and sweeps(committer):
                     last = max(found, key=lambda request: request.epoch)

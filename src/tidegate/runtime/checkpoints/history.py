@@ -188,8 +188,10 @@ class JobHistory:
             copied = is_copy(found, Start(location=self.location, accepts_move=accepts_move))
             if not fresh or (newest_one and not copied):
                 return  # The snapshot is the job's own: the job publishes the output it carries.
+
         if self._has(committed_name(source, JobLayout(snapshot.job), snapshot)):
             return
+
         contents = self.perform(with_output(contents_of(source.metadata, snapshot, lambda committable: ())))
         epochs = len({committable.epoch for committable in contents.committables})
         unpublished = UnpublishedOutput(snapshot.job, source.metadata, epochs, claim)

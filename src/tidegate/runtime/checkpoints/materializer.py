@@ -63,6 +63,7 @@ class Materializer:
         due, snapshot, latest = self._turns.due(now), self._uploads.latest, self._ownership.snapshot
         if not due or snapshot is None or latest is None:
             return
+
         # A task whose latest part has no changes starts from whole files anyway, and one whose version is stored already would
         # store the same again.
         changed = {state.task for state in latest.tasks if state.backend.endswith(WITH_CHANGELOG)}
@@ -70,14 +71,17 @@ class Materializer:
         tasks = frozenset(
             task for task in due if task in changed and snapshot.versions.get(task) not in (None, ready.get(task))
         )
+
         if not tasks:
             return
+
         # `reserve` takes the next id, so no epoch may begin with that one announced to it meanwhile.
         self._coordinator.look(self._uploads.announcements.withdraw())
         base = self._ownership.store.entry.base
         reuses = self._ownership.history.config.materialize_incrementally and base is not None and base.owned
         id = self._coordinator.reserve(base.metadata if base is not None and reuses else None)
         reach("materialize.1-reserved", id=id)
+
         stored = self._uploads.known(base) if base is not None and reuses else {}
         self._uploads.add(
             PendingUpload(
@@ -89,6 +93,7 @@ class Materializer:
                 materializes=True,
             )
         )
+
         # Not durable: a crash forgets the turn with its id, and the files are swept.
         self._turns.begin(id, tasks, now)
         reach("materialize.2-asked", id=id)

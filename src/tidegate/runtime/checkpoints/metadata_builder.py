@@ -41,6 +41,7 @@ def build_metadata(  # noqa: PLR0913 a pure function of all it depends on
     layout, snapshot = JobLayout(job.job), upload.snapshot
     root = upload.folder or layout.root
     folder = upload.folder or layout.exclusive(pending.id, "")[:-1]
+
     positions, query = yield from note_steps(
         root=root,
         folder=folder,
@@ -51,10 +52,12 @@ def build_metadata(  # noqa: PLR0913 a pure function of all it depends on
         batch="{}" if snapshot.positions is None else snapshot.positions.batch,
         before=before if shares and upload.folder is None else None,
     )
+
     # States that the job does not declare now are kept: a later version of the job may declare them again.
     described = operators.with_undeclared_states(job.operators, before, job.dropped_states)
     if upload.tables is not None:
         described = tuple(replace(operator, backend=CANONICAL_BACKEND) for operator in upload.tables)
+
     clocks = snapshot.clocks
     return CheckpointMetadata(
         job=job.job,

@@ -167,6 +167,7 @@ class OutputRelease:
         # A target without markers would show these rows twice if they were offered again.
         elif result.taken:
             self._store.output_committed(CommitBatch(batch.sink, result.taken))
+
         if isinstance(error, CommitFailed):
             self._choice.failed(batch.sink, self._history.clock.now())
             self._offer_again(batch.sink, batch.last, str(error))
@@ -184,10 +185,12 @@ class OutputRelease:
                 [CommittedMark(Lineage(m.lineage), sink, m.slot, EpochId(Term(m.term), m.number)) for m in some]
                 for some in (each.marks, each.taken)
             )
+
             # `taken` before the error is judged: a failure in the middle of an order leaves the first part committed.
             self._store.ledger.confirm(taken)
             epoch = max(mark.epoch for mark in marks)
             self._statistics.commits.update(each.outcomes)
+
             outcome = CommitOutcome[each.outcome]
             if each.error is None:
                 now = self._history.clock.now()
@@ -205,6 +208,7 @@ class OutputRelease:
                 )
             else:
                 self._offer_again(sink, epoch, each.error, by_tasks=True)
+
         if results:
             yield from self.record()
             # The sink is free again, and what became due meanwhile waits for it.
@@ -247,6 +251,7 @@ class OutputRelease:
             log.warning("storage did not accept the record of published output: %s", error)
             yield WakeAt(self._history.clock.now().plus(_RECORD_AGAIN_MS))
             return
+
         due, newest = self._store.due(), self._store.due_epoch
         waiting_sinks = set(due.waiting_sinks())
         if newest is not None:
@@ -254,6 +259,7 @@ class OutputRelease:
             # would.
             self.committed_up_to |= {uid: newest for uid in self._sinks.uids if uid not in waiting_sinks}
             self._statistics.sinks.committed_up_to(set(self._sinks.uids) - waiting_sinks, newest)
+
         # By epoch, not by sink: whoever waits was promised all output up to that epoch.
         first = due.first()
         ready = [each for each in self._awaited if first is None or first > each.epoch]
@@ -261,6 +267,7 @@ class OutputRelease:
         for each in ready:
             with contextlib.suppress(InvalidStateError):
                 each.answer.set_result(each.result)
+
         if isinstance(self._ownership.failure.error, OutputStopped):
             # The output is not retried before the next start.
             self.refuse(self._ownership.failure.error)

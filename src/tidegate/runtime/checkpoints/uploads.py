@@ -70,6 +70,7 @@ class PendingUploads:
         waiting_bytes = sum(list(self._unseen_output)) + self._ledger.payload_bytes
         inline_bytes = self._inline_output.share(waiting_bytes, self._job.sink_tasks)
         snapshots += [] if self.latest is None else [self.latest]
+
         # Once for each epoch: the announcement is taken, and no other epoch gets it.
         early = self.announcements.begin_epoch(empty)
         state = UploadState(
@@ -81,6 +82,7 @@ class PendingUploads:
             announced=self.announcements.unresolved,
             changelog=ChangelogPlan(self.materialized, self._truncated),
         )
+
         planned = plan_checkpoint_work(
             self._job,
             self._term,
@@ -89,6 +91,7 @@ class PendingUploads:
             is_empty=empty,
             publications=self._output.for_tasks,
         )
+
         notices = self.notices.take(empty)
         work = {
             # An empty epoch ends soon, and brings them.
@@ -100,6 +103,7 @@ class PendingUploads:
             )
             for level, each in planned.items()
         }
+
         return {0: CheckpointWork(notices=notices[0]), **work} if 0 in notices else work
 
     def ended(self, snapshot: EpochSnapshot, output_bytes: int = 0) -> None:

@@ -80,6 +80,7 @@ class Attempt:
             self._input_ended = job.trigger.drain and job.runner.clocks.watermark_ms == MAX_WATERMARK
             """The checkpoint was taken after the drain that ends the job: rows that have arrived since would be late."""
             self.epochs = Epochs(job, directory, done)
+            # Before the state is restored: Spark plans the first batch meanwhile, and the batch waits for the epoch lock.
             self.query: StreamingQuery = self._start_query()
         except BaseException:
             shutil.rmtree(directory.parent, ignore_errors=True)
@@ -89,6 +90,7 @@ class Attempt:
         job = self._job
         writer = combine(job.graph.sources).writeStream.queryName(job.name)
         writer = writer.option("checkpointLocation", self.epochs.directory.as_uri()).foreachBatch(
+            # Spark calls it on a thread of its own, whose log lines would not name the job.
             in_this_context(self._on_batch)
         )
         return job.trigger.start(job.spark, writer)
@@ -117,8 +119,10 @@ class Attempt:
         if loop is not None:
             snapshot = loop.ownership.restore_point().snapshot
             job.metrics.ages.rewind(None if snapshot is None else snapshot.epoch)
+
         if loop is None or not self._orders:
             log.info("job %s starts the Python workers of its %d tasks", job.name, len(job.description.tasks))
+            # A version of an earlier attempt may be of an epoch that the return discards.
             job.runner.forget_versions()
             job.runner.place()
             job.events.initialized(started)
@@ -129,8 +133,11 @@ class Attempt:
             sizes = {task: order.sizes_bytes() for task, order in self._orders.items()}
             job.events.initialized(started, found, sizes, report.acks)
             job.metrics.restored(report.acks)
+
         if loop is not None:
+            # The state as it was restored: a checkpoint that is requested before the first batch is of this.
             loop.begin_at(self.epochs.snapshot())
+
         threading.Thread(target=in_this_context(self._pace), name="tidegate-pace", daemon=True).start()
 
     def retire(self) -> None:
@@ -152,6 +159,7 @@ class Attempt:
         except Stopping:
             raise
         except Exception:
+            # The attempt has an error now. Without a batch, nothing else would end its query.
             self._break_off()
             raise
         if failure is not None:
@@ -172,6 +180,7 @@ class Attempt:
         if self._input_ended:
             self._end_query()
             return
+        # Spark calls again when this returns, so the interval passes here (see `trigger`).
         latest = time.monotonic() + self._job.trigger.interval_s
         try:
             self._run_batch(batch, batch_id)
@@ -209,18 +218,25 @@ class Attempt:
         job, epochs = self._job, self.epochs
         with self._epoch():
             end = read_positions(epochs.directory, batch_id)
+            # By positions, not by the id of the batch: ids begin at 0 again with every query directory.
             start = read_positions(epochs.directory, batch_id - 1)
+
             if isinstance(decide_batch(epochs.done, start, end), SkipBatch):
                 log.warning("batch %d was delivered again and is skipped", batch_id)
                 job.skipped_batches += 1
                 return
+
             if job.loop is not None:
                 self._check_sources(job.loop, end)
+                # Before the epoch, while no row is read: what a batch emits would wait, too, and without a bound.
                 self._hold_for_output(job.loop)
+                # Last, directly before the epoch, so that the next checkpoint can be announced to it.
                 epochs.await_pending_checkpoint(job.loop)
+
             streaming_ms = self._streaming.ms(self.query)
             self._idle_s = idle_s(streaming_ms)
             epochs.run(batch, end, streaming_ms=streaming_ms, pending_rows=self._streaming.pending_rows)
+
             if end is not None:
                 self._ends.append(end)
 
@@ -273,25 +289,30 @@ class Attempt:
         job, holding = self._job, loop.held_by()
         if holding is None:
             return
+
         # Only batches are held. Epochs without rows continue: uploads need them, and the commits that this waits for, if tasks
         # carry them out.
         log.warning("no batch is read while too much output waits: %s", holding)
         job.metrics.batch_held(holding.sink)
+
         started = looked = counted = time.monotonic()
         while (now_holding := loop.held_by()) is not None:
             job.held_by = now_holding
             counted, before = time.monotonic(), counted
             job.metrics.held_for(now_holding.sink, counted - before)
+
             if job.stop.is_asked():
                 job.held_by = None
                 raise Stopping
             loop.check()
+
             if job.rescale_waits.is_set():
                 # A rescale ends the attempt between two epochs, and this thread has the lock for as long as the sink is down.
                 self._lock.yield_for(_PACE_S)
                 if not self._is_running():
                     job.held_by = None
                     raise Stopping
+
             if time.monotonic() - looked > _LOOK_S:
                 looked = time.monotonic()
                 # Perhaps no epoch is due for hours, and nothing else would notice.
@@ -299,6 +320,7 @@ class Attempt:
                     raise EpochFailed(
                         "The Spark session has ended while the job waited for a sink.", session_ended=True
                     )
+
             found = empty_epoch(loop.uploads.has_work(), job.runner.timers_due(), held=True)
             if found is not None:
                 self.epochs.run_empty(time_stands=found.time_stands)
@@ -318,16 +340,20 @@ class Attempt:
                 if loop is not None:
                     self._break_off()
                 return
+
             if time.monotonic() - job.last_epoch_s <= self._idle_s or self._lock.is_held():
                 continue
+
             # All that is available is read without a break, as Spark does: an epoch in between would make rows late too early.
             # What is due fires at the end.
             held = job.trigger.available_now or (loop is not None and loop.held_by() is not None)
+
             if loop is None:
                 # An executor that was replaced since has noted nothing: another job would take its state for left behind.
                 waiting = time.monotonic() - job.last_epoch_s > REFRESH_S
             else:
                 waiting = loop.uploads.has_work()
+
             found = empty_epoch(waiting, job.runner.timers_due(), held)
             if found is not None:
                 try:

@@ -105,15 +105,18 @@ class Autoscaler:
         )
 
     def _observe(self, epoch: EpochSample) -> None:
+        # Before the sample: after a rescale that failed, the decider must not judge this epoch by it.
         self._see_rescale()
         sample = self._collector.add(epoch)
         if sample is None:
             return
+
         self._samples.append(sample)
         decision = self._decider.observe(sample)
         reasons = explain(decision, self.config, self._key_groups, self._decider.restart_ms)
         self._note(decision, reasons)
         self.last = decision, reasons
+
         if decision.changes and self._rescale is not None and self._asked is None and sample.to_ms >= self._retry_ms:
             self._act(decision, sample.to_ms, self._rescale)
 
@@ -121,6 +124,7 @@ class Autoscaler:
         log.info(
             "autoscaler: ScalingReport: the job is scaled from %d to %d", decision.parallelism, decision.recommended
         )
+        # Before the request, which may raise at once and is then taken back by `not_scaled`.
         self._decider.scaled(decision, at_ms)
         self._scalings += 1
         try:
@@ -141,6 +145,7 @@ class Autoscaler:
     def _failed(self, error: BaseException) -> None:
         self._decider.not_scaled()
         self._errors += 1
+        # The shift is bounded: a job that fails for weeks must not build numbers of a million bits.
         wait_ms = min(self.config.window_ms << min(self._failures, 20), _DAY_MS)
         self._failures += 1
         self._retry_ms = int(self._clock.now().monotonic_ms) + wait_ms

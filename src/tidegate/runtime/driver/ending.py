@@ -103,13 +103,17 @@ class Ending:
 
     def on_signal(self, number: int) -> None:
         if threading.current_thread() is threading.main_thread():
+            # From now on a second signal acts at once: whoever sends it does not want to wait.
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.signal(signal.SIGINT, self.second_sigint)
         log.info("%s: the job stops, within %g s", signal.Signals(number).name, self.within_s)
+
         self._asked.set()
         # If the signal has ended the JVM as well, every call of it fails. `wait` says so once; the gateway would print a
         # traceback for each.
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
+
+        # Before the stop is requested, which reads the limit.
         self.run.stop_within(self.within_s * _FOR_OUTPUT)
         self._stopper = threading.Thread(target=self._stop, name="tidegate-stop", daemon=True)
         self._stopper.start()

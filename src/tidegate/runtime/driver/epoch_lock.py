@@ -21,6 +21,7 @@ class EpochLock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # While the lock is still held: after the release another thread may have set its own.
         self._holder = None
         self._lock.release()
 

@@ -73,25 +73,32 @@ class FailureResponse:
         the job is not to be started again."""
         job = self._job
         loop, kind = job.loop, kind_of(error)
+
         # A driver that was paused wakes up to files that its successor has deleted. Whatever it stumbles over first, the reason
         # is that it has lost its claim, and only that tells its user, and who started it, what to do.
         # Not if the term broke: the newest entry may be one of this driver's own, and the claim that follows finds out.
         lost = None if loop is None or loop.broken is not None else loop.ownership.claim_lost()
         if lost is not None:
             self._give_up(lost, kind_of(lost))
+
+        # Without checkpoints there is nothing to return to, and whoever asked for the stop waits for its result.
         if loop is None or job.durability is None or job.stop.is_asked():
             self._give_up(error, kind)
+        # Before the restart strategy: these must not use up its attempts, nor wait.
         if _is_hopeless(error) or job.is_session_dead():
             self._give_up(error, kind)
         if loop.broken is not None and _is_hopeless(loop.broken):
             self._give_up(loop.broken, kind_of(loop.broken))
+
         now_ms = SYSTEM_CLOCK.now().monotonic_ms
         strategy = job.durability.restart
         self._memory, decision = restart_strategy.on_failure(strategy, self._memory, now_ms, random.uniform)
         if isinstance(decision, GiveUp):
             log.error("the job fails permanently: %s", decision.reason)
             self._give_up(error, kind)
+
         self._note(error, kind, decision.delay_ms, loop.ownership.restore_point().checkpoint_id)
+        # After the failure is recorded, so that listeners who ask for the reason find it.
         announce()
         if job.stop.wait(decision.delay_ms / 1000):
             raise error

@@ -151,6 +151,7 @@ class JobRun(ObservedRun):
             if not self._supervisor.ended.wait(timeout_s):
                 return False
         if self._recorder is not None:
+            # So that whoever looks at storage right after this finds how the run ended.
             self._recorder.join(_LAST_RECORD_S)
         if self._supervisor.outcome is not None:
             raise self._supervisor.outcome
@@ -158,6 +159,7 @@ class JobRun(ObservedRun):
 
     def stop(self) -> None:
         """End the job after the current epoch. Output that waits for a checkpoint gets one."""
+        # First: from here no new epoch begins, and a pause before a restart ends.
         self._job.stop.asked.set()
         self._supervisor.announce_status()
         loop, lock = self._job.loop, self._supervisor.lock
@@ -201,6 +203,7 @@ class JobRun(ObservedRun):
 
     def cancel(self) -> None:
         """End the job without a last checkpoint: the next start continues from the previous one."""
+        # Before `stop`, which wakes those that read it.
         self._job.stop.cancelled = True
         self.stop()
 

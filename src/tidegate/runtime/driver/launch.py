@@ -157,6 +157,7 @@ def start_job(graph: Graph, options: RunOptions, spark: object | None = None) ->
     with interrupts_wait() as interrupt:
         _configure_logging(options)
         session = _session_of(graph, spark)
+        # First the session: the checks of the sources ask it.
         check_session(session.conf.get, session.version, session.conf.isModifiable)
         settings, durability = _settings(session, options)
         check_sources(graph.sources, durable=durability is not None)
@@ -244,15 +245,19 @@ class _Launch:
         storage = RoutedStorage(opened, archive.options)
         committers = Committers(self._graph, storage)
         self._progress.begin()
+
         # Before the claim, which is this run's own entry in the log: the last one is that of the run before.
         lost = LostDriver.before(storage, JobLayout(self._graph.job), force=chosen.force)
         owned = self._claim(chosen, storage, committers)
+
         before = owned.snapshot
         if before is not None and before.parallelism != self._settings.parallelism:
             self._events.rescaled(before.parallelism, self._settings.parallelism)
+
         loop: CheckpointLoop | None = None
         runner: EpochRunner | None = None
         try:
+            # After the claim, which decides on lineage, term and the numbers of states.
             runner = EpochRunner(self._spark, self._graph, self._settings, _identity(owned, chosen))
             described = self._described(runner, chosen)
             statistics = CheckpointStatsTracker(directory=location(storage.url), on_ended=self._events.checkpoint)
@@ -266,6 +271,7 @@ class _Launch:
         except BaseException:
             # The claim is won: without a loop nothing else would end its heartbeat.
             if loop is None:
+                # Nobody gets the object, and its heartbeat would keep later starts waiting.
                 owned.stop()
             else:
                 loop.leave()
@@ -316,6 +322,7 @@ class _Launch:
 
     def _follow(self, job: RunningJob, origin: str) -> JobRun:
         self._events.log_context.epoch = lambda: job.runner.epoch
+        # Not earlier: a start that is refused should change nothing, not even on the local disk.
         remove_left_behind()
         run = JobRun(job)
         log.info("job %s started: parallelism %d, %s, %s", job.name, run.parallelism, run.state_backend, origin)
@@ -325,28 +332,37 @@ class _Launch:
 
     def _claim(self, chosen: Durability, storage: Storage, committers: Committers) -> Ownership:
         layout = JobLayout(self._graph.job)
+        # Storage that lets two writers win the same slot would break everything that follows, so it is asked first.
         probe(storage, f"{layout.root}/probe")
         path, allow = chosen.recovery.path, chosen.recovery.allow_non_restored_state
+
         source, given = (None, None) if path is None else resolve(storage, layout, path)
         history = JobHistory(
             storage, layout, chosen.checkpoints, chosen.recovery.uids, names=DeclaredNames.of(self._graph)
         )
+
+        # All checks until the claim change nothing of the job, and each may refuse.
         history.check_location(chosen.fresh, chosen.recovery.accept_moved_directory)
         committers.check_targets(is_first=not history.has_checkpoints())
+
         if not (chosen.fresh and source is None):
             snapshot = history.peek(source)
             self._check_compatible(snapshot, chosen)
             self._check_drain(snapshot, is_given=source is not None)
+
         accepted: tuple[EpochId, ...] = ()
         carried = () if source is None or given is None else carried_epochs(storage, source, given)
         if not chosen.fresh:  # a new line of history has no markers yet
             foreign = history.foreign_output(committers.markers, source, carried)
             accepted = accept_output(foreign, chosen.recovery.accept_foreign_output)
+
         origin: Origin | None = None
         if source is not None and given is not None:
             claim = chosen.recovery.claim_mode is ClaimMode.CLAIM
             history.check_origin(source, given, chosen.fresh, claim, chosen.recovery.accept_moved_directory)
+            # The first change. It comes last, since a start that is refused after it has to undo it.
             origin = history.take(source, given, claim)
+
         start = Start(
             source=None if origin is None else origin.ref,
             fresh=chosen.fresh,
@@ -355,7 +371,9 @@ class _Launch:
             carried=carried,
             accepts_move=chosen.recovery.accept_moved_directory,
         )
+
         owned = Ownership.claim(history, start, chosen.force, None if origin is None else origin.pin)
+        # Only the claim knows it: markers in targets are compared with the claims of this history.
         committers.history = owned.store.entry.history
         try:
             owned.check_output(committers.committers, allow)

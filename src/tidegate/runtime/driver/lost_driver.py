@@ -38,6 +38,7 @@ class LostDriver:
         # What is wrong with the log is for the claim to say. Nothing depends on the record.
         with suppress(TidegateError, ValueError, OverflowError, OSError):
             last: Entry | None = perform(newest(layout), storage)
+            # The last entry of a driver that ended gracefully says so.
             if last is None or last.outcome is not None:
                 return None
             report = next(recorded_runs(storage, layout), None)

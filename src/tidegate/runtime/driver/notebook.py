@@ -56,6 +56,7 @@ class _Following:
 
     def run(self) -> None:
         while True:
+            # Before the update, so that the last one shows the end.
             is_last = self._run.has_ended
             self._handle.update(self._html(job_html(self._run.report())))
             if is_last:

@@ -60,14 +60,18 @@ class RunRecorder:
 
     def _run(self) -> None:
         last: tuple[Any, Any] = (None, None)
+        # The first record is due at once.
         written = -EVERY_S
         refused = False
         while True:
+            # Before the report is made: the last record must be of a run that has ended.
             over = self._ended.is_set()
             now, (urgent, other) = time.monotonic(), self._now(last)
             age = now - written
             if over or urgent != last[0] or (other != last[1] and age >= PAUSE_S) or age >= EVERY_S:
                 refused = self._write(repeated=refused)
+                # Also if storage refused: the next try comes with the next change, or after `EVERY_S`, and does not knock every
+                # half second.
                 last, written = (urgent, other), now
             if over:
                 return

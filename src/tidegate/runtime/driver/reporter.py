@@ -65,13 +65,18 @@ class RunReporter:
     def report(self) -> RunReport:
         job, supervisor, now = self._job, self._supervisor, SYSTEM_CLOCK.now()
         if supervisor.ended.is_set() and self._ended_ms is None:
+            # The first report after the end fixes the time; later ones must not move it.
             self._ended_ms = now.wall_ms
+
+        # A copy: the thread that runs epochs appends meanwhile.
         epochs = list(job.reports)[-EPOCHS:]
         watermark_ms = epochs[-1].watermark_ms if epochs else MIN_WATERMARK
         held_by = job.held_by
+
         sources = self._sources(now.wall_ms)
         last = None if job.loop is None else job.loop.statistics.latest_completed
         unprotected_ms = job.metrics.ages.oldest_at_ms(None if last is None else last.epoch)
+
         return RunReport(
             job=job.name,
             lineage=job.runner.lineage,

@@ -77,7 +77,9 @@ class Rescaler:
                 answer.set_result(self.history.end(RescaleReason.NO_CHANGE))
                 return answer
             self._answer = answer
+
         log.info("rescaling job %s from %d to %d (requested by: %s)", self._job.name, before, parallelism, by.lower())
+        # A thread of its own: the first checkpoint takes as long as uploads do, and whoever asked may be a REST request.
         threading.Thread(
             target=in_this_context(self._end_attempt), args=(rescale,), name="tidegate-rescale", daemon=True
         ).start()
@@ -120,6 +122,7 @@ class Rescaler:
             log.warning("job %s is not rescaled: %s", self._job.name, error)
             self.fail(error)
         else:
+            # Not under the epoch lock: Spark waits for a batch, which may wait for the lock.
             attempt.stop_query()
 
     def _save(self) -> None:

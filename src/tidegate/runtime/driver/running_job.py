@@ -159,13 +159,16 @@ class Epochs:
         before = dict(job.runner.versions)
         # Read when the epoch begins, as late as possible: what the loop asks for after this waits for the next epoch.
         work = loop.uploads.work(batch is None) if loop is not None else None
+
         job.metrics.times.began()
         try:
             report = job.runner.run_epoch(batch, work=work, final=final, time_stands=time_stands)
         finally:
             job.metrics.times.over()
+
         if streaming_ms is not None:
             report = replace(report, phases={**report.phases, "streaming": streaming_ms})
+
         # Without checkpoints, and in mode AT_LEAST_ONCE, nothing holds output back: it is committed now, and again if the epoch's
         # rows are read again after a crash.
         self.done = end
@@ -177,14 +180,19 @@ class Epochs:
             moved = batch is not None or bool(report.committables) or before != job.runner.versions
             snapshot = replace(self.snapshot(), announced=_announced(work))
             loop.epoch_finished(report, snapshot, moved, output=not job.at_least_once, drains=self.drains)
+
         self._last_ms = self._last_ms if batch is None else report.duration_ms
+
+        # From here the pace counts: an epoch that reported first could be followed by an empty one at once.
         job.last_epoch_s = time.monotonic()
         job.reports.append(report)
         job.metrics.epoch(report, report.acks)
+
         if job.autoscaler is not None:
             job.autoscaler.epoch(report, pending_rows)
         if loop is not None:
             self._note_age(report.epoch, loop, moved)
+
         job.progress.epoch(report, None if loop is None else loop.statistics)
         job.events.epoch(report)
         return report
@@ -215,6 +223,7 @@ class Epochs:
     def save(self, loop: CheckpointLoop) -> BaseException | None:
         """Take a checkpoint of the last epoch, unless the latest one contains all changes. Return why it failed."""
         base = loop.ownership.store.entry.base
+        # Empty epochs that changed nothing need no checkpoint: going back to the latest one repeats none of their work.
         if base is not None and (self._moved is None or self._moved <= base.epoch):
             return None
         answer = loop.request(awaits_output=False)
@@ -286,6 +295,7 @@ class Epochs:
         from here, that is also the end of event time.
         """
         job, latest = self._job, time.monotonic() + self._job.timeout_s
+        # Limited, because a function may register a timer whenever one fires.
         while job.runner.timers_due() and time.monotonic() < latest:
             self.run_empty()
         if job.loop is None and job.runner.timers_pending():

@@ -50,15 +50,20 @@ def session(name: str, *, master: str | None = None, config: Mapping[str, str] |
         # Some settings of a running context can no longer be changed; a builder would only appear to.
         check_session(running.conf.get, running.version, running.conf.isModifiable)
         return running
+
+    # Otherwise Spark starts `python3` of the path, which may be another version without tidegate.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
     builder = SparkSession.builder.appName(name)
     if master is None and not _master_given():
         # Four attempts for a task, as on a cluster: plain local[*] gives up after the first failure.
         master = "local[*,4]"
     if master is not None:
         builder = builder.master(master)
+
     settings = {
         **local_workers(master, config or {}, os.environ),
+        # Spark waits so long for a free core on the host of the state. Its default of 3 s is less than a slow task takes.
         "spark.locality.wait": "10s",
         "spark.ui.showConsoleProgress": "false",
         # Spark's own warnings would drown the lines of the job. For Spark's: config={"spark.log.level": "INFO"}. See quiet_java.
@@ -71,6 +76,7 @@ def session(name: str, *, master: str | None = None, config: Mapping[str, str] |
     settings |= quiet_java(config or {}, os.environ)
     for key, value in settings.items():
         builder = builder.config(key, value)
+
     try:
         with children_ignore_sigterm():
             spark = builder.getOrCreate()
@@ -79,6 +85,7 @@ def session(name: str, *, master: str | None = None, config: Mapping[str, str] |
             raise
         problem = java_problem() or "Java ended before Spark was ready; the lines above are what it said."
         raise PreconditionFailed(f"Spark cannot start. {problem} {JAVA_NEEDED}") from None
+
     check_session(spark.conf.get, spark.version, spark.conf.isModifiable)
     return spark
 

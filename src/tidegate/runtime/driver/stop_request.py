@@ -53,6 +53,7 @@ class StopRequest:
                     "after which every row is late. The job finishes by itself; to end it with a drained savepoint, stop it with "
                     "drain=True (`tidegate stop --drain`)."
                 )
+            # Before `asked`, which other threads wait for and then read the rest.
             self.savepoint = (target, format)
             self.drain = drain
             self.asked.set()

@@ -89,11 +89,13 @@ class Supervisor:
                     attempt.retire()
                     abandoned = attempt
                     raise
+                # Only once its state is restored: whoever stops or rescales the job meanwhile finds the attempt before it.
                 self.attempt = attempt
                 return attempt
         except BaseException:
             if abandoned is not None:
                 try:
+                    # Here, without the lock: `stop` waits for a batch, which may wait for the lock.
                     abandoned.query.stop()
                 finally:
                     abandoned.discard_directory()
@@ -122,6 +124,7 @@ class Supervisor:
                     if asked is not None:
                         self._rescale(asked)
                         continue
+                    # The sources are exhausted, or somebody has asked for the end. A failure in it goes back like any other.
                     self._conclude()
                     return
                 except Exception as error:
@@ -133,6 +136,7 @@ class Supervisor:
             self.outcome = error
         finally:
             with self.lock:
+                # Whatever ended the run: a batch that Spark still delivers must be refused before anything is closed.
                 self.attempt.retire()
             try:
                 self._close()
@@ -182,8 +186,10 @@ class Supervisor:
             self.attempt.error = self.attempt.error or error
             if self.rescaler.due is not None:
                 self.rescaler.give_way()
+
         job.metrics.statuses.enter("RESTARTING")
         while True:
+            # It may be another one in the next round: a claim that succeeded before the restore failed has replaced it.
             loop = self._response.await_restart(error, announce=self.announce_status)
             try:
                 self._begin_again(loop)
@@ -205,6 +211,7 @@ class Supervisor:
             else:
                 log.warning("the job is claimed again: %s", loop.broken)
                 self._job.loop = self._claim_again(loop.claim_again(), loop)
+            # Only after the return is certain. The next attempt has a directory of its own.
             self.attempt.discard_directory()
 
         self._begin(prepare)
@@ -259,6 +266,7 @@ class Supervisor:
             if job.stop.is_asked() or loop is None:
                 raise Stopping
             self.attempt.retire()
+            # Before the claim, whose loop counts the tasks that a checkpoint needs.
             job.change_parallelism(parallelism)
             job.loop = self._claim_again(loop.claim_again("the job was rescaled"), loop)
             reach("rescale.4-claimed", parallelism=parallelism)
@@ -274,13 +282,16 @@ class Supervisor:
         job, epochs, stop = self._job, self.attempt.epochs, self._job.stop
         if not stop.is_asked():
             with self.lock:
+                # Timers that are due by the last rows fire now; nobody else would run an epoch for them.
                 epochs.run_out()
+
         loop = job.loop
         if loop is None or stop.cancelled:
             return
         if stop.begin_drain(job.trigger.drain):
             with self.lock:
                 epochs.drain()
+
         with self.lock:
             if stop.savepoint is None:
                 ref = epochs.run_until(loop, loop.request(awaits_output=False, final=True))
@@ -304,6 +315,7 @@ class Supervisor:
             if job.loop is not None:
                 self._end(job.loop, error)
         finally:
+            # Last: until here output may be committed.
             job.committers.close()
             job.runner.discard_anchor()
             self.attempt.discard_directory()

@@ -35,6 +35,7 @@ class Clocks:
     def next(self, sources: Iterable[Source], clock_ms: int, *, final: bool = False) -> EpochTime:
         """Return the clocks of an epoch that begins now. `final`: no row will follow, so all event time has passed."""
         clock = max(self.clock_ms, clock_ms)
+        # The maximum: a source that was idle and comes back behind the others must not move event time back.
         watermark = MAX_WATERMARK if final else max(self.watermark_ms, self._watermark(sources, clock))
         return EpochTime(clock, self.watermark_ms, watermark)
 
@@ -45,6 +46,7 @@ class Clocks:
         reported = dict(seen)
         for name, ms in seen.items():
             uid, _ = of_split_name(name)
+            # The source as a whole too: it is what remains when all its splits have become idle.
             reported[uid] = max(ms, reported.get(uid, ms))
         greatest = {**self.greatest, **{name: max(ms, self.greatest.get(name, ms)) for name, ms in reported.items()}}
         active = {**self.active_ms, **dict.fromkeys(reported, time.clock_ms)}

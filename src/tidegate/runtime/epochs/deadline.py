@@ -33,6 +33,7 @@ class DeadlinePassed(Exception):
 def private_session(spark: SparkSession) -> SparkSession:
     """Return a session like `spark`, including settings made at run time, that shares its executors and caches but no jobs."""
     session = spark.newSession()
+    # `newSession` does not take over what was set at run time.
     for key, value in spark.conf.getAll.items():
         if session.conf.isModifiable(key):
             session.conf.set(key, value)

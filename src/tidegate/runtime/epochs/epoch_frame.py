@@ -38,9 +38,11 @@ def combine(sources: Sequence[Source]) -> DataFrame:
     frames: list[DataFrame] = []
     types = [source.frame.schema for source in sources]
     for place, source in enumerate(sources):
+        # A struct for each source: their columns may have the same names, and the null structs tell whose row it is.
         own = F.struct(*[F.col(_quoted(name)) for name in source.frame.columns])
         columns = [own if i == place else F.lit(None).cast(type_) for i, type_ in enumerate(types)]
         frames.append(source.frame.select(*[c.alias(source_column(i)) for i, c in enumerate(columns)]))
+    # One query, not one for each source: Spark then logs one set of offsets for a batch, which is what a checkpoint needs.
     return reduce(DataFrame.union, frames)
 
 
@@ -59,6 +61,7 @@ def source_rows(
     """
     if len(edges) == 1 and edges[0].combine is not None:
         return _combined_rows(batch, sources[0], edges[0], salts, parallelism, max_parallelism, watermark_ms)
+
     places = {source.id: place for place, source in enumerate(sources)}
     table = F.array(*[F.lit(salt) for salt in salts])
     outputs: list[tuple[Column, Edge, Column, Column]] = []
@@ -71,8 +74,11 @@ def source_rows(
             slot = F.expr(slot_sql(edge.key, parallelism, max_parallelism, name))
         else:
             group = F.lit(-1)
+            # Rows without a key stay together as Spark read them. Its public API says nothing more stable about a row (decision
+            # 0010).
             slot = F.pmod(F.spark_partition_id(), F.lit(parallelism))
         outputs.append((F.col(name).isNotNull(), edge, group.cast("int"), F.element_at(table, slot + F.lit(1))))
+
     own = {edge.id: F.col(source_column(places[edge.source.node])) for edge in edges}
 
     def columns(edge: Edge, group: Column, part: Column) -> list[Column]:
@@ -88,10 +94,12 @@ def source_rows(
         ]
 
     to_all = [edge for edge in edges if edge.broadcast]
+    # From the cheapest plan to the most general: `explode` of an array of structs costs more than a projection.
     if len(outputs) == 1 and len(places) == 1 and not to_all:
         return batch.select(*columns(*outputs[0][1:]))
     if len(edges) == len(places) and len({edge.source.node for edge in edges}) == len(edges) and not to_all:
         return _one_edge_each(batch, outputs, edges, places)
+
     # A row that several operators read is sent once to each of them.
     targets = [F.when(condition, F.struct(*columns(edge, group, part))) for condition, edge, group, part in outputs]
     copies = [F.array_compact(F.array(*targets))] if targets else []
@@ -229,6 +237,7 @@ def _runner(entry: str, assignment: PackedAssignment) -> Callable[[Iterable[Any]
         assert context is not None
         partition = context.partitionId()
         own = assignment.open(partition, range_reader(assignment.shared.archive))
+        # `taskAttemptId` and not `attemptNumber`, which starts at 0 again when Spark reruns a stage.
         yield from getattr(task, entry)(own, partition, context.taskAttemptId(), batches)
 
     return run

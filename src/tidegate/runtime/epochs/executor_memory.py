@@ -56,6 +56,7 @@ class ExecutorMemory:
             slots=None if at_once is None else max(1, at_once // cpus),
             # Spark divides by the cores of an executor, which are one unless they are set.
             worker_limit=None if not pyspark else pyspark // (cores or 1),
+            # In local mode the tasks run in the driver's machine, and Spark does not apply the setting.
             overhead=overhead if overhead and local is None else None,
         )
 
@@ -96,8 +97,10 @@ class ExecutorMemory:
             room.append((self.worker_limit, WORKER_ADDRESSES))
         if self.overhead is not None:
             room.append((self.overhead // (self.slots or 1), WORKER_BYTES))
+
         if not room:
             return DEFAULT_SLOT_BYTES
+
         found = min(min(int(MANAGED_FRACTION * limit), limit - own) for limit, own in room)
         if found < LEAST_MANAGED:
             limit, own = min(room, key=lambda each: min(MANAGED_FRACTION * each[0], each[0] - each[1]))
@@ -108,6 +111,7 @@ class ExecutorMemory:
                 f"{show_bytes(max(0, found))}. State gets {show_bytes(LEAST_MANAGED)}, so the executor may be killed. Raise "
                 f"{setting}, or fix the memory of state with {PER_SLOT}."
             )
+
         return max(found, LEAST_MANAGED)
 
     def _check(self, name: str, slot_bytes: int) -> None:

@@ -75,6 +75,7 @@ def decide(cause: Cause, homes: Mapping[TaskId, HostId], tries: int, max_tries: 
     """`homes` are the hosts of the versions the epoch started from; `tries` is how often this epoch was tried."""
     match cause:
         case Missed(acks):
+            # A miss on the very host that sealed the version: it is gone, and searching for it again would find nothing.
             gone = [ack for ack in acks if homes.get(_task(ack)) == ack.host]
             if gone:
                 return Rewind(f"{_shown(gone)}: the state version is missing from its host")
@@ -108,9 +109,11 @@ def after_user_error(
     for report in now:
         if report.programming:
             return report.to_error()
+    # The first time: perhaps a service that the function calls was away.
     if before is None:
         return Repeat(f"operator {now[0].operator!r} raised {now[0].error}", RepeatCause.USER_ERROR)
     for report in now:
+        # The same error at the same row is not chance.
         if report.same_row in again:
             return report.to_error(repeated=True)
     return now[0].to_error()

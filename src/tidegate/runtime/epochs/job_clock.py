@@ -66,7 +66,9 @@ class JobClock:
                 reported[TaskId(ack.level, Slot(ack.sender))] = ack.timers
             for name, greatest in ack.event_times.items():
                 seen[name] = max(greatest, seen.get(name, greatest))
+        # A task that has not looked at its timers keeps what it reported last: only its own work changes them.
         self._pending = {**self._pending, **reported}
+        # An epoch in which time stands has the smallest of all times. Accepting it would move the job back.
         if time is not _STANDING:
             self.clocks = self.clocks.after(time, seen, self._sources)
 

@@ -26,6 +26,7 @@ def own_modules(modules: Mapping[str, ModuleType], folders: Iterable[str], impor
     found = []
     for name, module in modules.items():
         file = getattr(module, "__file__", None)
+        # Built-in modules have no file, a submodule travels with its package, and what is installed is installed on workers, too.
         if file is None or "." in name or name == "__main__" or file.startswith((*LIBRARIES, TIDEGATE)):
             continue
         path = Path(file).resolve()

@@ -26,6 +26,7 @@ def pickled(program: LevelProgram) -> bytes:
     try:
         return _pickled(program)
     except Exception as error:
+        # Something in a module beside the program cannot be pickled, perhaps a lock. Workers may be able to import it by name.
         left = leave_own_modules()
         if left and _travels(program):
             log.warning(

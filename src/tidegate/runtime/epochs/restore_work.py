@@ -15,6 +15,7 @@ Restores = Mapping[TaskId, RestoreOrder]
 
 def homes(orders: Restores, hosts: Mapping[TaskId, HostId]) -> dict[TaskId, HostId]:
     """Return the host where each task finds most of its state. `hosts` are those of old tasks."""
+    # At another parallelism, the host of the old task that contributes most.
     found = {task: hosts.get(order.plan.main_source or task) for task, order in orders.items()}
     return {task: host for task, host in found.items() if host is not None}
 

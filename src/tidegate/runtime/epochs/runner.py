@@ -111,6 +111,7 @@ class EpochRunner:
         self.graph = graph
         self.settings = settings
         self.identity = identity
+        # Jobs that may have to be interrupted need a session in which nothing else runs: see `deadline`.
         self._session = private_session(spark)
         self.lineage = identity.lineage
         self.term = identity.term
@@ -124,8 +125,10 @@ class EpochRunner:
         self.levels = len(self.plan.levels) - 1
         self._clock = JobClock(graph, self.plan, ProcessingClock())
         self.state_ids = state_ids.assign(identity.state_ids, declared(graph))
+        # Before the functions are pickled, which is when modules are sent by value or by name.
         ship_own_modules(importable=spark.conf.get("spark.executorEnv.PYTHONPATH", "") or "")
         self._watcher = EpochWatcher(MarkPlace(graph.job, self.lineage, identity.archive, settings.local_dir))
+        # Once for a run: pickling user functions is slow, and every epoch sends the same ones.
         self._programs = [pickled(p) for p in programs(graph, self.plan, self.state_ids)]
         self._source_tasks = len(self.plan.levels[0].nodes) > len(graph.sources)
         self._placement = SlotPlacement(self._session, self.levels, LocalVersions(graph.job, self.lineage, {}))
@@ -157,6 +160,7 @@ class EpochRunner:
            staged rows that nothing refers to.
         4. Record the new versions. The epoch is accepted. What its sinks prepared is in the report.
         """
+        # Also for an epoch that fails: tasks may have sealed versions under the number, and a later epoch must not meet them.
         self._number += 1
         # The clocks are read once for all tries: attempts of an epoch see the same time.
         epoch = _Epoch(
@@ -167,6 +171,7 @@ class EpochRunner:
             only=only,
             started=time.monotonic(),
         )
+
         tries = 0
         failed: UserFailed | None = None
         while True:
@@ -179,6 +184,7 @@ class EpochRunner:
                 failed = result
             else:
                 self._discard(epoch.id, result, tries)
+
             # The next try keeps the number of the epoch, so that numbers have no gaps; attempts distinguish the tries.
         check, report = result
         self._accept(epoch, check)
@@ -190,14 +196,19 @@ class EpochRunner:
     ) -> tuple[Accepted, EpochReport] | UserFailed | failover.Cause:
         planned = time.monotonic()
         frame = self._frame(epoch, placed)
+
+        # Both clocks: durations are differences of the first, and tasks report moments in the second.
         ran, began_ms = time.monotonic(), round(time.time() * 1000)
+
         try:
             edges, p = exchange(self.plan, 1), self.settings.parallelism
             with self._bounds(epoch, frame), epoch_frame.combine_shuffle(epoch.batch, edges, p):
                 table = frame.toArrow()
+        # A plan that Spark rejects is a mistake in the job. No try would do better.
         except AnalysisException:
             raise
         except Exception as error:
+            # A program that cannot be unpickled has no acknowledgement: its report is in the text of Spark's error.
             found = user_code.find(str(error))
             if found is not None:
                 log.debug("the Spark job of epoch %s failed", epoch.id, exc_info=error)
@@ -207,14 +218,18 @@ class EpochRunner:
                 raise _of_task(epoch.id, error) from error
             log.debug("the Spark job of epoch %s failed", epoch.id, exc_info=error)
             return Interrupted(failover.first_line(error))
+
         reach("epoch.2-collected", epoch=epoch.id)
         rows: list[bytes] = table.column("ctl").to_pylist()
         check = verify_epoch(Expected(epoch.id, self.levels, self.settings.parallelism, self._source_tasks), rows)
         if not isinstance(check, Accepted):
             return check
+
+        # After the check: only an accepted epoch names versions. Hosts do not matter to the last epoch of a run.
         misplaced = None if epoch.only else misplaced_tasks(check, placed.anchor.layout)
         if misplaced is not None:
             return misplaced
+
         now = time.monotonic()
         plan_ms, job_ms = round((ran - planned) * 1000), round((now - ran) * 1000)
         before_ms = round((planned - epoch.started) * 1000)
@@ -251,6 +266,7 @@ class EpochRunner:
 
     def _discard(self, epoch: EpochId, cause: failover.Cause, tries: int) -> None:
         action = failover.decide(cause, self._hosts(), tries, self.settings.max_tries)
+        # Whatever the cause: a place that held may be the reason, and a lost executor has lost its block of the anchor.
         self._placement.discard_anchor()
         match action:
             case Repeat(reason):
@@ -272,6 +288,7 @@ class EpochRunner:
             if ack.version is not None:
                 task = TaskId(ack.level, Slot(ack.sender))
                 self.versions[task] = VersionRef(VersionId.parse(ack.version), HostId(ack.host))
+        # Versions and clocks move together, after all tries: from here the next epoch builds on this one.
         self._clock.accept(epoch.time, check.acks)
 
     # -- the Spark job -----------------------------------------------------------------------------------------------
@@ -279,6 +296,7 @@ class EpochRunner:
     def _frame(self, epoch: _Epoch, placed: PlacedSlots) -> DataFrame:
         p, max_p = self.settings.parallelism, self.settings.max_parallelism
         edges = exchange(self.plan, 1)
+
         if epoch.batch is None:
             frame = epoch_frame.no_rows(self._session, edges, packed=self._source_tasks)
         elif self._source_tasks:
@@ -286,6 +304,7 @@ class EpochRunner:
         else:
             salts, applied = placed.salts(1), epoch.time.applied_ms
             frame = epoch_frame.source_rows(epoch.batch, self.graph.sources, edges, salts, p, max_p, applied)
+
         for level in range(1, self.levels + 1):
             frame = epoch_frame.level(
                 frame, placed.anchor, self._sent.send(self._assignment(epoch, placed, level), placed)
@@ -306,11 +325,14 @@ class EpochRunner:
             senders = None if self._source_tasks else 0
         else:
             senders = s.parallelism
+
         work = epoch.work.get(level, CheckpointWork())
+
         refs = [self.versions.get(TaskId(level, Slot(slot))) for slot in range(s.parallelism)]
         restored = [order is not None for order in work.restores] or [False] * s.parallelism
         # A task that restores has no version yet, and its timers are unknown until it has.
         has_state = [ref is not None or is_restored for ref, is_restored in zip(refs, restored)]
+
         return TaskAssignment(
             job=self.graph.job,
             lineage=self.lineage,
@@ -355,6 +377,7 @@ class EpochRunner:
 
     def close(self, leave: bool = False) -> None:
         """The run ends gracefully: remove its local versions, or `leave` them to the next run, which may start with them."""
+        # What was stored for the tasks of the last epoch. Nobody else deletes it before the next sweep.
         self._sent.discard()
         if self.versions:
             self._placement.remove_versions(self.graph.job, self.lineage, self.settings.local_dir, leave)
@@ -367,7 +390,9 @@ class EpochRunner:
         counts any more. Hosts that still have versions are preferred, not required.
         """
         accepted, self._accepted = self._accepted, {}
+        # The hosts of the discarded versions: they probably still have files of the checkpoint.
         self._placement.prefer(homes(orders, self._hosts()), LocalVersions.of(self.graph.job, self.lineage, orders))
+        # From here no task has a version, so none can be on the wrong host, and the restore may place each of them anywhere.
         self.versions = {}
         trusted = trusting(orders, accepted, starts=self._number == 0)
         work = restore_work(trusted, self.levels, self.settings.parallelism)
@@ -377,6 +402,8 @@ class EpochRunner:
     def change_parallelism(self, parallelism: int) -> None:
         """Use so many slots from the next restore on, which returns to the last accepted epoch."""
         self.settings = replace(self.settings, parallelism=parallelism)
+        # Accepted a moment ago by this driver, and not read since: the next restore may link them without comparing checksums
+        # (decision 0020).
         self._accepted = self.versions
         self._placement.discard_anchor()
 

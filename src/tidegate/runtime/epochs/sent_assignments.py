@@ -31,6 +31,7 @@ class SentAssignments:
 
     def send(self, assignment: TaskAssignment, placed: PlacedSlots) -> PackedAssignment:
         """Return what Spark sends. Long orders are stored first; if storage does not accept them, they are sent, too."""
+        # With the first level of the next epoch: until then, late attempts of the last one may still read.
         if assignment.epoch != self._epoch:
             self.discard()
             self._epoch = assignment.epoch

@@ -132,20 +132,25 @@ def read_settings(
     """
     given = dict(chosen.options)
     tuning = {key: _tuned(key, given.pop(key)) for key in list(given) if key in _TUNING}
+
     checkpoint = chosen.checkpoint
     if isinstance(checkpoint, str):
         checkpoint = Checkpointing(dir=checkpoint)
     if checkpoint is not None:
         given = _with_checkpointing(given, checkpoint, command_line=isinstance(chosen.options, CommandLineOptions))
+
     shared = _shared(bounded)
     store, shared_store = _taken_store(given), _taken_store(shared)
     own_backend = _taken_backend(given, shared)
+
     read = read_options(given, shared)
     for note in read.notes if warns else ():
         log.warning("option %s", note)
+
     config = CheckpointConfig.of(read)
     backend = chosen.state_backend or own_backend or (str(config.backend) if TYPE_KEY in read.values else DEFAULT)
     _check_backend(backend, read.handed_on)
+
     if config.dir is not None and config.interval_ms is None:
         raise OptionError(
             (
@@ -153,6 +158,7 @@ def read_settings(
                 "Checkpointing(dir=…, interval='10 s') or -Dexecution.checkpointing.interval='10 s'.",
             )
         )
+
     if config.dir is None and read[PATH]:
         raise OptionError(
             (
@@ -161,6 +167,7 @@ def read_settings(
                 "-Dexecution.checkpointing.interval='10 s'.",
             )
         )
+
     p = chosen.parallelism or 2 * cores
     key_groups = read[MAX_PARALLELISM]
     settings = Settings(
@@ -178,8 +185,10 @@ def read_settings(
         local_retention_ms=config.local_retention_ms,
         **({"local_dir": config.local_dirs} | _limits(read) | tuning),
     )
+
     if config.dir is None:
         return settings, None
+
     # Other jobs may keep their checkpoints in a store of another kind, whose options are in the file too.
     suitable = {key: value for key, value in shared_store.items() if takes_option(config.dir, key)}
     named = {_STORE_KEYS[key]: value for key, value in (suitable | store).items()}

@@ -79,6 +79,7 @@ class SlotHomes:
         levels: list[Placed] = []
         for homes in self.levels:
             placed = permutation.place(layout, homes)
+            # Preferred hosts only save downloads. Those slots may go anywhere.
             if isinstance(placed, Unplaceable) and not self.required:
                 anywhere = placed.slots
                 placed = permutation.place(layout, [None if i in anywhere else home for i, home in enumerate(homes)])
@@ -129,15 +130,19 @@ class SlotPlacement:
         """
         if self._placed is not None:
             return self._placed
+
         homes = self._homes(hosts, settings.parallelism)
         timeout_ms = settings.host_timeout_ms if homes.required else settings.slot_timeout_ms
         latest = time.monotonic() + timeout_ms / 1000
+
         # A host that neither responds nor is given up by Spark must not use up all the time. Nor may the other hosts,
         # whose Python workers end with an interrupted job and start cold again, be interrupted too soon.
         silent_ms = max(timeout_ms // _TRIES, _COLD_START_MS, 2 * self._slowest_ms) if homes.required else timeout_ms
+
         option = "host_timeout_ms" if homes.required else SLOT_TIMEOUT.key
         spread_ms = settings.spread_ms
         quotas: executor_quota.Quotas | None = None
+
         while True:
             started = time.monotonic()
             # Epochs begin at 1: no epoch has these marks.
@@ -152,23 +157,31 @@ class SlotPlacement:
                 retention_s=retention_s,
                 marks=marks,
             )
+
             found = self._anchor_once(homes, settings.parallelism, watch, probe)
+            # Also after a failure: it removes marks that nobody looks for any more.
             self._tolerance = watch.end()
             if isinstance(found, PlacedSlots):
                 self._placed = found
                 self._slowest_ms = max(self._slowest_ms // 2, round((time.monotonic() - started) * 1000))
                 return found
+
             log.info("tasks have no place yet: %s", found.reason)
+            # Otherwise every try would fail at once, until the time is over.
             if isinstance(found.reason, str) and is_dead(self._session):
                 raise EpochFailed(
                     f"The Spark session has ended while tasks were placed: {found.reason}.", session_ended=True
                 )
+            # Silence for the whole limit: no core became free, and no Python worker started. Another try would wait for the same.
             if watch.interrupted and not homes.required:
                 raise _not_placed(found.reason)
+
+            # Executors that start slowly get no partition if the first ones take all of them at once.
             spread_ms = min(spread_ms * 2, 2_000)
             # If Spark spreads partitions differently from the state, quotas steer it.
             wanted = permutation.quotas(homes.levels) if found.is_uneven else None
             quotas = None if wanted is None else executor_quota.quotas(wanted, max(spread_ms, 500))
+
             time.sleep(0.2)
             if round((latest - time.monotonic()) * 1000) <= 0:
                 return _given_up(found.reason, timeout_ms)

@@ -31,6 +31,7 @@ class StreamingTime:
             self._looked_s = now
             progress = query.lastProgress
             found = None if progress is None else between_epochs_ms(progress["durationMs"])
+            # A progress without durations is one of a query that has read nothing: the last value still says most.
             self._last_ms = self._last_ms if found is None else found
             reported = [] if progress is None else [pending_rows(each) for each in progress.get("sources", ())]
             counts = [each for each in reported if each is not None]

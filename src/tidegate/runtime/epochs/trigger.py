@@ -69,6 +69,7 @@ class EpochTrigger:
         if not self.interval_s:
             yield
             return
+        # Of the session, not of the writer: a query reads it once, so it is set only while it starts.
         before = spark.conf.get(_POLLING_DELAY, None)
         spark.conf.set(_POLLING_DELAY, f"{round(self.interval_s * 1000)}ms")
         try:

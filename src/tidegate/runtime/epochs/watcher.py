@@ -33,6 +33,7 @@ class EpochWatcher:
             PROGRESS_TIMEOUT.key,
             self._tolerance,
             lambda: self.place.of(epoch).take(),
+            # A restore reads files on local disks, of which nobody hears (see `tolerance`).
             heard=UNHEARD if restores else 1,
             unheard=UNHEARD,
         )

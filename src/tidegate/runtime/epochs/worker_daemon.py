@@ -42,6 +42,7 @@ def threads() -> int:
 
 def main() -> None:
     load()
+    # A lock that another thread holds during the fork stays locked in the child for ever.
     if threads() > 1:
         os.execv(sys.executable, [sys.executable, "-m", SPARKS_OWN, *sys.argv[1:]])
     importlib.import_module(SPARKS_OWN).manager()

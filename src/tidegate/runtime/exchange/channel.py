@@ -103,6 +103,7 @@ class ChannelWriter:
         batch = pa.RecordBatch.from_arrays(
             [pa.array(groups.astype(np.int32, copy=False)), *columns], schema=waiting.schema
         )
+        # What waits goes first, so that a payload exceeds the limit only by a single large batch.
         if waiting.size_bytes and waiting.size_bytes + batch.nbytes > WAITING_BYTES:
             self._pack(waiting)
         waiting.add(batch, slots)
@@ -116,6 +117,7 @@ class ChannelWriter:
 
     def send_barriers(self, barrier: Callable[[int, int], bytes]) -> None:
         """Send what still waits, then one control row to every slot; `barrier(slot, rows sent there)` creates it."""
+        # A barrier is the last row of its channel: everything that it counts goes in front of it.
         for waiting in self._waiting.values():
             self._pack(waiting)
         self._ready += [
@@ -166,12 +168,16 @@ class _Unpacked:
         self._batches = []
         self._slots = []
         self.size_bytes = 0
+
         if slots is None:
             yield from ((None, payload) for payload in _chunks(batch))
             return
+
         counts = np.bincount(slots, minlength=self._parallelism)
         if np.count_nonzero(counts) > 1:
+            # Stable, so that the rows of a key arrive in the order in which they were emitted.
             batch = batch.take(pa.array(np.argsort(slots, kind="stable")))
+
         first = 0
         for slot in np.flatnonzero(counts):
             count = int(counts[slot])

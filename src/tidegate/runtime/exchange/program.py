@@ -59,6 +59,7 @@ def _program(graph: Graph, plan: Plan, level: Level, state_ids: Mapping[tuple[Ui
         incoming=exchange(plan, level.index),
         outgoing=exchange(plan, level.index + 1),
         state_ids=dict(state_ids),
+        # Only there do rows of sources arrive as they were read.
         event_times=_event_times(graph, plan) if level.index == 1 else {},
         counted=_counted(graph, plan) if level.index == 1 else {},
     )

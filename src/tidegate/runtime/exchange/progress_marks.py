@@ -110,6 +110,7 @@ class MarkPlace:
             return
         if self.archive is not None:
             self._stored(self.archive, epoch).leave()
+        # After the stored one: if that failed, the next task of the host tries again.
         local.leave()
 
     def _local(self, epoch: EpochId) -> LocalMarks:

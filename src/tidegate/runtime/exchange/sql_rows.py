@@ -45,6 +45,7 @@ def _read_flat(batches: Iterable[pa.RecordBatch], edge: Edge) -> Iterator[EdgeRo
     for batch in batches:
         rows = batch
         if batch.column(1).null_count:
+            # The anchor's row has no key group. It exists only to bring the task to its host.
             rows = batch.filter(batch.column(1).is_valid())
         if rows.num_rows:
             yield EdgeRows(edge, rows.columns[2:], rows.column(1), rows.num_rows)

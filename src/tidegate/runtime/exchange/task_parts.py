@@ -128,13 +128,17 @@ class PackedAssignment:
         """In a task: return the assignment with the work of its own slot. Raises if it is not the one of its slot."""
         if not self.parts:
             return self.shared
+
         slot = self.shared.slots[partition]
         part = _unpacked(self.parts[slot], self.dictionary)
         assert isinstance(part, _SlotPart)
+        # A stale object, or the part of a neighbour, would be valid bytes: only the names inside tell.
         self._check(part.epoch, part.slot, slot)
+
         orders = self._orders_of(slot, part, read)
         shared = self.shared
         work = shared.work
+
         # In place of the sequences, items that answer for this slot only: reading the work of another slot is an error.
         early = work.early
         if early is not None:
@@ -143,6 +147,7 @@ class PackedAssignment:
                 bases=OwnSlot(slot, part.early_base),
                 materialized=OwnSlot(slot, part.early_materialized),
             )
+
         return replace(
             shared,
             versions=OwnSlot(slot, part.version),
@@ -196,11 +201,13 @@ def pack(assignment: TaskAssignment, host_of: Callable[[TaskId], HostId | None])
     """Divide the assignment of a level among its tasks. `host_of` tells on which host a task is placed."""
     if not assignment.slots:
         return PackedAssignment(shared=replace(assignment, versions=(), wake=()))
+
     work = assignment.work
     parts = [_part_of(assignment, Slot(slot)) for slot in range(assignment.parallelism)]
     # The parts of a level differ in little: with one of them as the dictionary, zlib stores only the differences.
     dictionary = pickle.dumps(parts[0], pickle.HIGHEST_PROTOCOL)
     early = work.early
+
     shared = replace(
         assignment,
         versions=(),

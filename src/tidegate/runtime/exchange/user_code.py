@@ -118,9 +118,11 @@ class UserErrorReport(msgspec.Struct, frozen=True, array_like=True):
 
     def to_error(self, repeated: bool = False) -> UserCodeError | SinkWriteFailed:
         """Return the error that the driver raises. `repeated`: the same row failed in the same way when it was retried."""
+        # The line of the user's program, not that of the library in which it surfaced.
         own = [frame for frame in self.frames if not frame.file.startswith(LIBRARIES)]
         if not own and not self.target:
             own = list(self.frames)
+
         lines = []
         if self.row is not None:
             lines.append(f"  row:  {self.row}" + ("" if self.key is None else f", key {self.key}"))
@@ -135,11 +137,13 @@ class UserErrorReport(msgspec.Struct, frozen=True, array_like=True):
             quoted = own[-1].quoted()
             if quoted:
                 lines += ["", quoted, ""]
+
         fatal = self.programming or (repeated and not self.transient)
         if self.target:
             lines.append("  " + self._advice_for_sink(fatal))
             return SinkWriteFailed(self.operator, self.target, self.error, "\n".join(lines), fatal=fatal)
         lines.append("  " + self._advice(repeated and fatal))
+
         if self.operator == ALL_FUNCTIONS:
             text = self.error.partition(": ")[2]
             return UserCodeError(self.operator, text, "\n".join(lines), fatal=fatal)

@@ -23,6 +23,7 @@ class EpochAges:
     def forget(self, covered: EpochId | None, waiting_since: EpochId | None) -> None:
         """Forget the epochs that a checkpoint contains and whose output is published."""
         if covered is not None:
+            # What a checkpoint contains is still needed for the age of output that waits.
             kept = covered if waiting_since is None else min(covered, _before(waiting_since))
             self._ended = {epoch: at for epoch, at in self._ended.items() if epoch > kept}
 
@@ -32,6 +33,7 @@ class EpochAges:
     def oldest_ms(self, after: EpochId | None = None) -> int:
         """Return the age of the oldest epoch after `after`; 0 if there is none."""
         found = [at for epoch, at in self._ended.items() if after is None or epoch > after]
+        # The first is the oldest: epochs are added in the order in which they end.
         return self._clock.now().since(found[0]) if found else 0
 
     def oldest_at_ms(self, after: EpochId | None = None) -> int | None:

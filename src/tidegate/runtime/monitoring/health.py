@@ -172,6 +172,7 @@ def _restarting(question: str, report: RunReport, last: FailureLine | None) -> A
 
 def _problem(question: str, report: RunReport, now_ms: int) -> Answer | None:
     """What is wrong with a job that runs, the worst first."""
+    # From the worst to the mildest; the first that applies is the answer.
     for sink in report.sinks:
         if sink.error is not None:
             return Answer(
@@ -365,12 +366,16 @@ def _skew(report: RunReport, task: TaskLine) -> float | None:
 def _last_problem(report: RunReport, now_ms: int) -> Answer:
     question = "Last problem"
     failure = _newest(report.failures)
+
     failed = None if report.checkpoints is None else report.checkpoints.latest_failed
     if failed is not None and failed.failure is not None and not failed.failure.counted:
         failed = None  # A restart or the end of the job broke it off.
+
     failed_ms = None
     if failed is not None:
         failed_ms = failed.failure_timestamp if failed.failure_timestamp > 0 else failed.trigger_timestamp
+
+    # An exception aborts the checkpoints in progress: the exception is the problem, and they are its consequence.
     if failure is not None and (failed_ms is None or failure.at_ms + CONSEQUENCE_MS >= failed_ms):
         return Answer(
             question=question,
@@ -380,8 +385,10 @@ def _last_problem(report: RunReport, now_ms: int) -> Answer:
             at_ms=failure.at_ms,
             page="exceptions",
         )
+
     if failed is None or failed_ms is None or report.checkpoints is None:
         return Answer(question=question, tone=Tone.NONE, answer="None", detail="since the first start")
+
     completed = report.checkpoints.latest_completed
     return Answer(
         question=question,

@@ -29,6 +29,7 @@ class HotKeyTable:
                 found.setdefault(hot.operator, {})[hot.key] = hot.rows
         for operator in found.keys() | self._rows.keys():
             rows_in = operators.get(operator, (0, 0))[0]
+            # Without rows nothing fades: a key stays hot while its operator rests.
             if rows_in:
                 self._merge(operator, found.get(operator, {}), rows_in)
 

@@ -136,6 +136,7 @@ class JobEvents:
         """The job has this status. Emits nothing if it had it before, or has ended."""
         with self._status_lock:
             old = self._status
+            # Several threads announce the status. Only the first of them emits, and nothing follows the end.
             if new == old or old in TERMINAL:
                 return
             self._status = new
@@ -233,6 +234,7 @@ def _restored(acks: Iterable[TaskAck], sizes: Mapping[TaskId, tuple[int, int]]) 
         size = sizes.get(TaskId(ack.level, Slot(ack.sender)))
         if size is not None:
             measured, (in_files, in_metadata) = ack.metrics, size
+            # A resumed download counts bytes twice, and more than all files cannot be remote.
             remote = min(measured.download_bytes, in_files)
             yield RestoredTask(
                 level=ack.level,

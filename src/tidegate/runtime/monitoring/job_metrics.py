@@ -169,6 +169,7 @@ class JobMetrics:
             for split, greatest_ms in ack.event_times.items():
                 source, _ = of_split_name(split)
                 seen[source] = max(greatest_ms, seen.get(source, greatest_ms))
+        # Rows count as read when the epoch began.
         read_ms = self._clock.now().wall_ms - report.duration_ms
         self._fetch_lag_ms = {**self._fetch_lag_ms, **{source: read_ms - ms for source, ms in seen.items()}}
         known = self.event_times
@@ -259,6 +260,7 @@ class JobMetrics:
             Sample(catalog.STATUS_TIME_TOTAL, ms, {"status": each}) for each, ms in self.statuses.total_ms().items()
         )
         yield Sample(catalog.DOWNTIME, current["RESTARTING"])
+        # Before the first event there is none, and after a drain it is the end of time: neither is a date.
         if self._last is not None and MIN_WATERMARK < self._last.watermark_ms < MAX_WATERMARK:
             yield Sample(catalog.WATERMARK, self._last.watermark_ms)
             yield Sample(catalog.OUTPUT_WATERMARK, self._last.watermark_ms)
@@ -274,6 +276,7 @@ class JobMetrics:
             yield Sample(catalog.EVENT_TIME_LAG, now.wall_ms - greatest_ms, {"source": source})
         for source, lag_ms in self._fetch_lag_ms.items():
             yield Sample(catalog.FETCH_EVENT_TIME_LAG, lag_ms, {"source": source})
+        # Those furthest behind: they hold back the watermark.
         behind = nsmallest(MOST_SPLITS, figures.split_watermarks.items(), key=lambda each: each[1])
         for (source, split), watermark_ms in behind:
             yield Sample(catalog.SPLIT_WATERMARK, watermark_ms, {"source": source, "split": split})
@@ -291,18 +294,22 @@ class JobMetrics:
     def _of_checkpoints(self, found: CheckpointStatsTracker | None) -> Iterator[Sample]:
         if found is None:
             return
+
         counts, last = found.counts, found.latest_completed
         yield Sample(catalog.CHECKPOINTS_IN_PROGRESS, counts.in_progress)
         yield Sample(catalog.CHECKPOINTS_COMPLETED, counts.completed)
         yield Sample(catalog.CHECKPOINTS_FAILED, counts.failed)
         yield Sample(catalog.CHECKPOINTS_TOTAL, counts.total)
+
         for outcome, count in list(found.commits.items()):
             yield Sample(catalog.COMMITS, count, {"outcome": outcome.lower()})
         if found.latest_restored is not None:
             yield Sample(catalog.LAST_CHECKPOINT_RESTORED, found.latest_restored.restore_timestamp)
         yield Sample(catalog.UNPROTECTED_AGE, self.ages.oldest_ms(None if last is None else last.epoch))
+
         if last is None:
             return
+
         yield Sample(catalog.LAST_CHECKPOINT_DURATION, last.end_to_end_ms)
         yield Sample(catalog.LAST_CHECKPOINT_SIZE, last.checkpointed_size_bytes)
         yield Sample(catalog.LAST_CHECKPOINT_FULL_SIZE, last.state_size_bytes)
@@ -311,9 +318,12 @@ class JobMetrics:
         yield Sample(catalog.LAST_CHECKPOINT_METADATA_SIZE, found.metadata_bytes)
         yield Sample(catalog.LAST_CHECKPOINT_PATH, 1, {"path": redacted(last.external_path or "")})
         yield Sample(catalog.LAST_CHECKPOINT_COMPLETED, last.trigger_timestamp + last.end_to_end_ms)
+
         for task in last.tasks:
             labels = {"task": str(task.task)}
+            # Flink's metrics of these names are in nanoseconds.
             yield Sample(catalog.START_DELAY, task.start_delay_ms * 1_000_000, labels)
+            # An epoch ends for all tasks at the same rows, so none waits for barriers of another.
             yield Sample(catalog.ALIGNMENT_TIME, 0, labels)
             yield Sample(catalog.UPLOAD_LATENCY, task.async_ms * 1_000_000, labels)
             yield Sample(catalog.UPLOAD_SIZE, task.checkpointed_size_bytes, labels)

@@ -135,6 +135,7 @@ class RescaleHistory:
         assert self.current is not None
         ended = replace(self.current, ended_ms=self._clock.now().wall_ms, reason=reason, message=message)
         self.counts[ended.state] += 1
+        # Before `current` is cleared: a reader between the two sees it twice, and never not at all.
         self._past.append(ended)
         self.current = None
         if ended.state is RescaleState.COMPLETED:

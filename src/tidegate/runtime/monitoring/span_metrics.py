@@ -39,6 +39,7 @@ class SpanMetrics:
     def epoch(self, acks: Iterable[TaskAck]) -> None:
         """Add the acknowledgements of an accepted epoch."""
         last_us: dict[tuple[str, str], int] = {}
+        # Copies: another thread may be reading the last ones.
         found = {place: replace(uses) for place, uses in self._found.items()}
         for ack in acks:
             for operator, spans in ack.spans.items():

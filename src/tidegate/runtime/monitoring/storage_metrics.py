@@ -35,6 +35,7 @@ def storage_samples(
 ) -> Iterator[Sample]:
     for kind, (requests, size_bytes) in transferred.items():
         yield Sample(catalog.STORAGE_REQUESTS, requests, {"kind": kind})
+        # Requests to list and to delete carry no content.
         if kind in ("write", "read"):
             yield Sample(catalog.STORAGE_BYTES, size_bytes, {"kind": kind})
     if is_priced and uptime_ms >= _SOONEST_MS:

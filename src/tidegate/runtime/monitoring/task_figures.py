@@ -78,6 +78,7 @@ class TaskFigures:
         self.host = ack.host
         self.host_name = ack.host_name
         self.rests = False
+
         self.rows_in += ack.rows_in
         self.rows_out += ack.rows_out
         self.late_dropped += ack.late_dropped
@@ -88,12 +89,15 @@ class TaskFigures:
         self.busy_ms += found.busy_ms
         self.idle_ms += found.idle_ms
         self.held_ms += found.held_ms
+
         self.last_rows_in = ack.rows_in
         self.last_rows_out = ack.rows_out
         self.uploads_started += found.uploads_started
         self.uploads_failed += found.uploads_failed
+
         self.state_bytes = ack.state_bytes or self.state_bytes
         self.restore_ms = found.restore_ms or self.restore_ms
+
         # Not every epoch measures these: an epoch without them leaves the last values.
         if found.pending_timers:
             self.pending_timers = found.pending_timers
@@ -112,6 +116,7 @@ class TaskFigures:
         if self.rests:
             return 0.0, 1.0, 0.0
         found = self.metrics
+        # The task measured by its own clock, and may have worked longer than the driver believes.
         whole_ms = max(1, period_ms, found.busy_ms + found.idle_ms + found.held_ms)
         busy, held = found.busy_ms / whole_ms, found.held_ms / whole_ms
         return busy, 1 - busy - held, held

@@ -55,6 +55,7 @@ class Anchor:
     def join(self, rows: DataFrame) -> DataFrame:
         """Return `rows`, which have a column `part`, in their partitions, each on its own host."""
         schema: StructType = rows.schema
+        # The union needs equal columns. The anchor's row is recognized by its nulls, and dropped in the task.
         nulls = [F.lit(None).cast(field.dataType).alias(field.name) for field in schema.fields[1:]]
         return rows.repartition(len(self.salts), F.col("part")).union(self.frame.select(F.col("part"), *nulls))
 
@@ -112,12 +113,16 @@ class Probe:
     def run(self) -> tuple[HostId, list[TaskId]]:
         """In a worker: return the host, and the tasks whose versions it has."""
         root = LocalRoot.open(self.local_dir)
+        # Before any version is looked at: it decides whether versions on this disk are trusted without their checksums (decision
+        # 0033).
         note_start(root.path)
+        # Before the sweep, which would otherwise remove what this run is about to use.
         found = self.versions.claim_on(root)
         own = root.lineage_directory(self.versions.job, self.versions.lineage)
         left_lineages.sweep_if_due(root, self.retention_s, own)
         if self.marks is not None:
             self.marks.leave()
+        # Spark gives a second task to an executor that is free again sooner than to one that is still starting.
         if self.quotas is None:
             time.sleep(self.spread_ms / 1000)
         else:
@@ -128,11 +133,13 @@ class Probe:
 def create_anchor(spark: SparkSession, parallelism: int, probe: Probe) -> Anchor:
     """Place the partitions again. The first job on the anchor fills its cache, and reports the host of each partition."""
     numbers = salts(parallelism)
+
     # Spark finds cached data by its plan. A random id makes this plan unique: different from other
     # jobs' and from our previous one.
     ids = [uuid.uuid4().hex] * parallelism
     table = pa.table({"part": pa.array(numbers, pa.int32()), "id": pa.array(ids)})
     frame = spark.createDataFrame(table).repartition(parallelism, F.col("part")).cache()
+
     try:
         probing = frame.mapInArrow(_probing(probe), "partition int, host string, found array<string>")
         with ballast(spark, parallelism, probe.local_dir, probe.quotas) if probe.quotas is not None else nullcontext():
@@ -141,8 +148,10 @@ def create_anchor(spark: SparkSession, parallelism: int, probe: Probe) -> Anchor
         if sorted(layout) != list(range(parallelism)):
             raise ProtocolViolation(f"The anchor lies in partitions {sorted(layout)} instead of {parallelism}.")
     except BaseException:
+        # Its blocks would stay on the executors as long as the session lives.
         frame.unpersist()
         raise
+
     names = {str(task): task for task in probe.versions.wanted}
     found = {names[name]: HostId(row["host"]) for row in rows for name in row["found"]}
     return Anchor(frame, tuple(layout[p] for p in range(parallelism)), numbers, found)

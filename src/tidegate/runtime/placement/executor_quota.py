@@ -53,6 +53,7 @@ def quotas(wanted: Mapping[HostId, int], hold_ms: int) -> Quotas:
 @contextmanager
 def ballast(spark: SparkSession, parallelism: int, local_dir: str | None, quotas: Quotas) -> Iterator[None]:
     """Within the block, only the required cores are free, or soon will be."""
+    # More than there are cores, which nobody knows: a cluster may have more than the parallelism needs.
     tasks = max(2 * parallelism, 16)
 
     def run() -> None:
@@ -104,6 +105,7 @@ class _CoreTickets:
         self._directory = root / _FOLDER / id
         if not self._directory.exists():
             with suppress(OSError):
+                # What earlier placements left. Several tasks of the host may be here at once.
                 shutil.rmtree(root / _FOLDER)
             self._directory.mkdir(parents=True, exist_ok=True)
 
@@ -120,6 +122,7 @@ class _CoreTickets:
         """Close the count of cores: as many as numbers were taken."""
         cores = len(list(self._directory.glob("ballast-*")))
         with suppress(FileExistsError):
+            # A link is created with its content in one step, so nobody reads half a number; a file would need two.
             os.symlink(str(cores), self._directory / "closed")
 
     def closed(self) -> bool:

@@ -42,12 +42,15 @@ def place(layout: Sequence[HostId], homes: Sequence[HostId | None]) -> Placed | 
     free: dict[HostId, list[int]] = defaultdict(list)
     for partition in reversed(range(len(layout))):
         free[layout[partition]].append(partition)
+
     chosen: dict[int, int] = {}
+
     # Slots that can keep the partition of their own number go first: another slot of the host could take it otherwise.
     for slot, home in enumerate(homes):
         if home is not None and layout[slot] == home:
             chosen[slot] = slot
             free[home].remove(slot)
+
     # The others with state take any partition of their host.
     unplaceable: list[int] = []
     for slot, home in enumerate(homes):
@@ -57,9 +60,11 @@ def place(layout: Sequence[HostId], homes: Sequence[HostId | None]) -> Placed | 
             chosen[slot] = free[home].pop()
         else:
             unplaceable.append(slot)
+
     if unplaceable:
         hosts = sorted({home for slot in unplaceable if (home := homes[slot]) is not None})
         return Unplaceable(tuple(Slot(s) for s in unplaceable), tuple(hosts))
+
     # Slots without state fill what is left, again their own number first.
     rest = sorted(partition for partitions in free.values() for partition in partitions)
     for slot, home in enumerate(homes):
@@ -69,6 +74,7 @@ def place(layout: Sequence[HostId], homes: Sequence[HostId | None]) -> Placed | 
     for slot in range(len(homes)):
         if slot not in chosen:
             chosen[slot] = rest.pop(0)
+
     return Placed(tuple(Partition(chosen[slot]) for slot in range(len(homes))))
 
 
@@ -81,5 +87,6 @@ def quotas(homes: Sequence[Sequence[HostId | None]]) -> dict[HostId, int]:
         wanted |= Counter(home for home in level if home is not None)
     spare = max((len(level) for level in homes), default=0) - wanted.total()
     if wanted and spare > 0:
+        # Any host will do, but always the same one, so that a repeated placement asks for the same.
         wanted[min(wanted)] += spare
     return dict(wanted)

@@ -40,6 +40,7 @@ def put_down(notes: Mapping[str, bytes], last: int, every: int) -> dict[str, byt
     made = dict(notes) if fits else _rewritten(notes, last, newest)
     if newest >= every:
         before = newest - every
+        # The second last one, from which Spark derives the interval.
         made[f"{before}{_COMPACT}"] = _cut(made[f"{newest}{_COMPACT}"], before)
     return made
 

@@ -110,6 +110,7 @@ def kafka_source(  # noqa: PLR0913 what a user may choose
         _DECODING: replace(decoding, headers=include_headers).to_json(),
         **{f"{_SECRET}{key}": str(value) for key, value in config.items()},
     }
+    # Last, so that wrong arguments are reported by any version of Spark.
     check_read_limits(spark.version)
     spark.dataSource.register(KafkaDataSource)
     return spark.readStream.format(FORMAT).options(**options).load()
@@ -249,12 +250,18 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         places, earliest, latest = self._look(at)
         topics = {topic for topic, _ in at}
         new = [place for place in places if place not in at]
+
+        # A partition that was added to a topic is read from its beginning, whatever `starting_offsets` says: rows were written to
+        # it before anybody saw it.
         begin = {place: 0 for place in new if place[0] in topics}
         begin |= self._begin([place for place in new if place[0] not in topics])
+
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         if self._size is not None and isinstance(limit, ReadMaxRows):
             most = self._follow(at)
+
         end = advance(at, earliest, latest, begin, most)
+        # An epoch without rows says nothing about how long rows take.
         self._planned = (time.monotonic(), at) if end != at else None
         return to_json(end)
 
@@ -303,6 +310,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         at, to = from_json(start), from_json(end)
         earliest = self._look_back(self._discover())
+        # A position that the batch does not read from may be gone: nothing of it is needed.
         self._check({place: offset for place, offset in at.items() if offset < to.get(place, 0)}, earliest, to)
         return [Split(range) for range in ranges(at, to, earliest)]
 
@@ -351,6 +359,7 @@ def recognise(error: BaseException) -> BaseException:
     kind = None if found is None else getattr(import_module(found[1]), found[2], None)
     if found is None or not (isinstance(kind, type) and issubclass(kind, TidegateError)):
         return error
+    # Without its constructor, whose arguments are lost: only the text crosses the process.
     ours: TidegateError = kind.__new__(kind)
     ours.args = (found[3],)
     return ours

@@ -167,6 +167,7 @@ def rebuild(directory: Path, sources: Sequence[SourceNotes], batch: str, compact
     """
     (directory / "sources").mkdir(parents=True)
     (directory / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
+
     for place, source in enumerate(sources):
         notes = directory / "sources" / str(place)
         if source.notes:
@@ -175,8 +176,11 @@ def rebuild(directory: Path, sources: Sequence[SourceNotes], batch: str, compact
         put = source.notes if last is None else put_down(source.notes, last, compact_every)
         for name, content in put.items():
             (notes / name).write_bytes(content)
+
+    # Nothing has been read: without an entry in `offsets`, Spark plans the first batch itself, from the notes.
     if all(source.line is None for source in sources):
         return None
+
     lines = tuple(NOWHERE if source.line is None else source.line for source in sources)
     for folder, text in (("offsets", "\n".join((_VERSION, batch, *lines))), ("commits", _COMMIT)):
         (directory / folder).mkdir()
@@ -201,6 +205,7 @@ def decide_batch(done: Positions | None, start: Positions | None, end: Positions
     """
     if end is None:
         raise ProtocolViolation("Spark delivered a batch whose offsets are not in its log.")
+    # The first check decides also if the batch is empty, and begins and ends at the same place.
     if start == done:
         return RunBatch()
     if end == done:

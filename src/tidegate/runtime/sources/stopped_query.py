@@ -74,12 +74,17 @@ class StoppedQuery:
                 f"{path} is not the checkpoint of a Spark query that has finished a batch: there is no batch in both "
                 f"{path}/offsets and {path}/commits. Give the directory that the query has as its checkpointLocation."
             )
+
+        # Of a batch in `offsets` alone nobody knows how far it came.
         batch = max(done)
+
         logged = _offsets(path, batch, offsets[batch])
         planned, after = json.loads(logged.batch), json.loads(_lines(commits[batch])[1])
         settings = {name: str(value) for name, value in planned.get("conf", {}).items() if name.startswith(_STORE)}
+
         with _settings(spark, settings):
             operators = _operators(spark, path)
+
         return StoppedQuery(
             path=path,
             batch=batch,

@@ -137,8 +137,10 @@ class AttemptState:
         except VersionMissing as error:
             return Fault(FaultKind.MISS, str(error))
         except CorruptState as error:
+            # As in `begin`: a return to the checkpoint would find it again.
             discard_version(self.directory, self.base)
             return Fault(FaultKind.CORRUPT, str(error))
+        # The mark keeps other jobs on this host from sweeping the directory, also in epochs that do not open the store.
         note_use(self.directory, checkpointed=self._assignment.archive is not None)
         return None
 
@@ -205,18 +207,23 @@ class AttemptState:
         if self._store is None:
             return None
         every: tuple[tuple[str, KeyedStates | OperatorStates], ...] = (*self._keyed, *self._lists)
+
         for operator, states in every:
             with _errors_of(operator):
                 if self._assignment.measuring.tasks and isinstance(states, KeyedStates):
+                    # Now, while the cache is full: `flush` empties it, and its peak is what is reported.
                     states.cache.size_bytes()
                 states.flush()
+
         for _, keyed in self._keyed:
             keyed.clean_up()
+
         held: dict[int, int] = {}
         for _, lists in self._lists:
             held |= lists.held()
         if self._assignment.measuring.tasks:
             self._measure(self._store)
+
         self._release()
         return self._store.seal(held)
 
@@ -225,6 +232,7 @@ class AttemptState:
         if not self._stateful:
             return
         own = self._target.epoch.term
+        # Not in the epoch that restores: other tasks may still take files from the versions of old slots.
         if self._restore_order is None:
             self._tidy_old_slots(own)
         tidy_versions(self.backend, self.directory, own, self.base, self._keep)

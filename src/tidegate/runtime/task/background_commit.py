@@ -72,6 +72,7 @@ class BackgroundCommit:
         try:
             target = committer()
             if self.order.compares and history is not None:
+                # Here and not in the driver, which could not reach the target when the job started.
                 check_markers(target, self.order.sink, history)
             for part in calls_of(target, requests, lambda request: request.epoch):
                 outcomes = target.commit(part)
@@ -84,6 +85,7 @@ class BackgroundCommit:
             self.outcomes[self.outcome.name] += 1
         finally:
             self.duration_ms = round((time.monotonic() - started) * 1000)
+            # Last: who sees it reads the other attributes without a lock.
             self.done.set()
 
     def is_over(self, order: CommitOrder) -> bool:
@@ -99,6 +101,7 @@ class BackgroundCommit:
         if not self.done.wait(seconds):
             return None
         self.is_reported = True
+        # After a success `marks` covers it.
         taken = _marks(self.taken) if self.error is not None else ()
         return TaskCommitResult(
             sink=self.order.sink,

@@ -33,6 +33,7 @@ _STORE_AFTER_S, _STORE_AFTER_SENDING_S = 0.25, 1.0
 """How long the result of an upload waits for a task that sends it, and then for the driver: a task that has sent it may belong
 to an epoch that takes long."""
 
+# By directory of the task, checkpoint and version. Of the process, because a worker process outlives the tasks that it runs.
 _workers: dict[tuple[str, str, VersionId], UploadWorker] = {}
 _epochs: dict[str, EpochId] = {}
 """By the directory of a lineage: the last epoch in which this process has started the uploads of the tasks on its host."""
@@ -190,6 +191,7 @@ class TaskUploads:
                 _workers.pop(key).stop()
         for key, order in wanted.items():
             with _lock:
+                # Under the lock, since several tasks of the process may be at this point for the same directory.
                 before = worker = _workers.get(key)
                 if worker is None or worker.must_be_repeated():
                     worker = _workers[key] = UploadWorker(upload=self._upload(order))
@@ -220,11 +222,13 @@ class TaskUploads:
             for key in [key for key in mine if _workers[key].for_others and key[1] not in checkpoints]:
                 _workers.pop(key).stop()
         for task, order in orders:
+            # Its own uploads are started by `start`.
             if task == self.task or order.tables is not None:
                 continue  # Writing tables takes a core.
             other = replace(self, task=task, directory=directory(task))
             key = (str(other.directory), f"{self.term}-{order.checkpoint_id}", order.version)
             with _lock:
+                # The version may be on another host, although the driver believes it here: that host's tasks upload it.
                 if key in _workers or not version_path(other.directory, order.version).exists():
                     continue
                 worker = _workers[key] = UploadWorker(upload=other._upload(order), for_others=True)
@@ -258,6 +262,7 @@ class TaskUploads:
         error: str | None = None
         failed = True
         part: bytes | None = None
+
         try:
             manifest = self.backend.manifest(self.directory, order.version)
             part = worker.upload.run(manifest, self.attempt, lambda: worker.wanted, worker.progress)
@@ -279,7 +284,12 @@ class TaskUploads:
             error = str(problem)
         except Exception as problem:
             error = f"{type(problem).__name__}: {problem}"
+
+        # Before the wait below: tasks that wait for the result must not wait for that, too.
         worker.end(error, failed=failed)
+
+        # A task that takes long, or waits for a core, sends nothing soon. If epochs are long, the driver has said not to wait at
+        # all.
         received = not worker.wanted if self.stores_acks else part is not None and worker.is_received()
         if part is not None and not received and not (worker.sent and self._is_over(order)):
             self._store_ack(order, part)

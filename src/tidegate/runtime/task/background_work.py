@@ -79,6 +79,7 @@ class BackgroundWork:
         latest = time.monotonic() + self.wait_ms / 1000
         uploads = []
         for handle in self.uploads:
+            # One limit for all of them together: rows wait meanwhile, however many uploads there are.
             part, error = handle.answer(max(0.0, latest - time.monotonic()))
             if part is not None or error is not None:
                 uploads.append(Uploaded(handle.order.checkpoint_id, part, error))

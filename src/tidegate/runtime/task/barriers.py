@@ -35,6 +35,7 @@ class BarrierTracker:
             self._wrong = f"a barrier of level {barrier.level} for {meant} arrived at {here}"
         elif barrier.sender in self._barriers:
             self._wrong = f"two barriers arrived from task {barrier.sender} of level {barrier.level}"
+        # Kept even if it is wrong, with its acknowledgements: the driver learns from them what the tasks above did.
         self._barriers[barrier.sender] = barrier
         self.acks.extend(barrier.acks)
 
@@ -46,6 +47,7 @@ class BarrierTracker:
         found = self.barrier_fault()
         if found is not None or self.senders == 0:
             return found
+        # Spark may hand over a part of a shuffle without an error; the senders know how much there should be.
         announced = sum(b.rows for b in self._barriers.values())
         if announced != self.rows:
             return Fault(FaultKind.PROTOCOL, f"{self.rows} rows were read, but {announced} were sent")

@@ -30,6 +30,7 @@ def host_resources(directory: Path) -> HostResources:
 
 def measure(directory: Path) -> HostResources:
     """Measure memory within its tightest limit, and the disk that holds `directory`."""
+    # Whichever limit is reached first ends the process.
     used, budget = max((_of_worker(), _of_container(), _of_host()), key=_share)
     try:
         disk = os.statvfs(directory)
@@ -68,6 +69,7 @@ def _of_cgroup(folder: Path, limit_name: str, used_name: str, cache_name: str) -
     for line in (_text(folder / "memory.stat") or "").splitlines():
         name, _, value = line.partition(" ")
         if name == cache_name:
+            # The cache counts as used in the cgroup, but the kernel drops it before it kills anybody.
             return max(0, int(used) - int(value)), int(limit)
     return int(used), int(limit)
 

@@ -94,6 +94,7 @@ class OperatorChain:
 
     def open(self) -> None:
         """Create the operators, consumers before producers, open their functions, and tell them what became of checkpoints."""
+        # Consumers first: a producer takes their `accept` when it is created.
         for node in reversed(self._program.nodes):
             operator = self._operator(node)
             if operator is not None:
@@ -123,6 +124,7 @@ class OperatorChain:
         """Close the functions."""
         for operator in self.operators.values():
             operator.close()
+        # After all functions are closed: those that are async close in the loop.
         self._end_loop()
 
     def prepare_commit(self) -> tuple[TaskCommittable, ...]:

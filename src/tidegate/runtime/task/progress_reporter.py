@@ -103,6 +103,7 @@ class ProgressReporter:
                 leave = partial(place.leave, assignment.epoch, every_s / 2)
                 progress = EpochProgress(epoch=assignment.epoch, every_s=every_s, leave=leave, since_s=self._now())
                 self._epochs[assignment.lineage] = progress
+                # The thread sleeps according to the shortest interval that it knew when it looked last.
                 if every_s < self._shortest_s:
                     self._lock.notify()
             if self._thread is None:

@@ -61,6 +61,7 @@ class _TaskAttempt:
     """One attempt of a task. It runs once."""
 
     def __init__(self, assignment: TaskAssignment, slot: Slot, partition: int, attempt: AttemptId) -> None:
+        # First: unpickling the functions and opening the state count as the task's time.
         self.meter = WorkMeter(enabled=assignment.measuring.tasks)
         program = assignment.unpickle()
         self.assignment = assignment
@@ -148,6 +149,7 @@ class _TaskAttempt:
             made_of = pc.sum(rows.columns[edge.schema.index(ROWS)]).as_py()
             self.folded += made_of - len(rows)
         source = self.program.counted.get(edge.id)
+        # Every task gets the rows of a broadcast, so only one of them counts them.
         if source is not None and (self.slot == 0 or not edge.broadcast):
             self.source_rows[source] += made_of
         reported = self.program.event_times.get(edge.id)
@@ -159,6 +161,7 @@ class _TaskAttempt:
             self.operators[edge.target].accept_edge(rows)
         else:
             assert self.writer is not None
+            # An operator of a later level reads them. Their slot is the same there, so they are not hashed again.
             self.writer.pass_on(rows, self.slot)
 
     def note_event_times(self, uid: Uid, column: pa.Array, splits: pa.Array | None = None) -> None:
@@ -172,6 +175,7 @@ class _TaskAttempt:
         """After the last row: apply the clocks of the epoch, fire the timers that are due, and record the earliest
         remaining ones. Yield what is ready to be sent.
         """
+        # Without a row the chain is closed, and opening it costs a store: only if a timer may be due.
         if not self.operators and self.assignment.wake and self.assignment.wake[self.slot]:
             self.chain.open()
         pending: list[tuple[int | None, int | None]] = []
@@ -185,6 +189,7 @@ class _TaskAttempt:
         if pending:
             event, processing = zip(*pending)
             self.timers = _least(event), _least(processing)
+        # After the timers, which may emit rows that combiners and async functions still hold.
         self.chain.finish()
 
     def _count_timers(self, operator: ProcessOperator) -> None:
@@ -199,6 +204,7 @@ class _TaskAttempt:
             self.chain.snapshot()
             self.chain.close()
             if self.untouched:
+                # The task keeps its version: a new one would be uploaded, though it holds the same.
                 self.state.abandon()
                 return None
             return self.state.seal()
@@ -258,6 +264,7 @@ class _TaskAttempt:
         assignment = self.assignment
         uploads, commit_results = self.background.results()
         spans = self.chain.spans()
+
         ack = TaskAck(
             term=assignment.epoch.term,
             number=assignment.epoch.number,
@@ -285,6 +292,7 @@ class _TaskAttempt:
             slowest_keys={name: keys for name, times in spans.items() if (keys := times.slowest_keys())},
             host_name=gethostname(),
         )
+
         acks = (*self.barriers.acks, encode(ack))
         poisoned = fault is not None
         level, sender, attempt = self.program.level, self.sender, self.attempt
@@ -343,6 +351,7 @@ def run_level(
 def _located(task: _TaskAttempt, stream: Iterator[pa.RecordBatch]) -> Generator[pa.RecordBatch, None, None]:
     """Step 1 of `run_level`, and the steps after it if the state is here."""
     with task.meter.restoring:
+        # In this order: a restore decides which version to start from.
         fault = task.state.restore() or task.state.missing()
     reach("task.1-located", task=task)
     if fault is not None:
@@ -360,13 +369,17 @@ def _run(task: _TaskAttempt, stream: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
         manifest: Manifest | None = None
         try:
             yield from task.read(stream)
+
+            # After the last row: the barriers announce how many there should be.
             fault = task.barriers.fault()
         except FunctionFailed as failed:
             task.drain(stream)
+            # The cause first: a damaged version makes functions fail, and so do rows that a task above never sent.
             fault = task.state.damage(failed) or task.barriers.barrier_fault() or _user_fault(failed)
         except CorruptState as error:
             task.drain(stream)
             fault = task.state.damage(error)
+
         if fault is None:
             reach("task.3-verified", task=task)
             try:
@@ -376,16 +389,22 @@ def _run(task: _TaskAttempt, stream: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
                 fault = task.state.damage(failed) or _user_fault(failed)
             except CorruptState as error:
                 fault = task.state.damage(error)
+
         if fault is not None:
             task.abort()
             yield from task.finish(fault, None, (), 0)
             return
+
         if task.writer is not None:
             yield from task.writer.take()
+
         reach("task.4-sealed", task=task)
         task.state.estimate_sizes(manifest)
         version = manifest.version if manifest is not None else task.state.base
+
+        # Before the sinks finish, which may take a while: the upload runs meanwhile.
         task.store_early(version)
+
         committables = task.chain.prepare_commit()
         reach("task.5-prepared", task=task)
         yield from task.finish(
@@ -395,7 +414,9 @@ def _run(task: _TaskAttempt, stream: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
             # Also of state that the epoch has not changed: after a restore, nothing else says how large it is.
             manifest.size_bytes if manifest else task.state.base_bytes,
         )
+
         reach("task.6-sent", task=task)
+        # Last, and only after Spark has taken the acknowledgement. A crash before it leaves old versions to the next epoch.
         task.state.tidy()
     except BaseException:
         task.abort()
@@ -442,15 +463,18 @@ def _source_rows(task: _TaskAttempt, batches: Iterator[pa.RecordBatch]) -> Itera
     for batch in batches:
         for place, source in enumerate(sources):
             struct = batch.column(place)
+            # A batch of the combined query has a struct for each source, null in the rows of the others.
             struct = struct.drop_null() if struct.null_count else struct
             if len(struct) == 0:
                 continue
             task.barriers.rows += len(struct)
             task.source_rows[source.uid] += len(struct)
+
             if source.watermark_column is not None:
                 times = struct.field(source.schema.index(source.watermark_column))
                 splits = None if source.split is None else struct.field(source.schema.index(source.split))
                 task.note_event_times(source.uid, times, splits)
+
             # No edge of the plan leads into the source stage. This one carries the schema to the operators that read the source.
             stream = StreamRef(source.id)
             rows = EdgeRows(
@@ -468,12 +492,15 @@ def _source_rows(task: _TaskAttempt, batches: Iterator[pa.RecordBatch]) -> Itera
                 pa.nulls(0),
                 len(struct),
             )
+
             for id in task.program.consumers.get(stream, ()):
                 task.operators[id].accept_edge(rows)
             for edge in task.program.outgoing:
                 if edge.source == stream:
                     task.chain.send_columns(edge, rows.columns)
+
         yield from task.writer.take()
+
     task.chain.finish()
     task.chain.close()
     yield from task.writer.take()

@@ -74,4 +74,5 @@ def _states(meters: Mapping[str, AccessMeter]) -> tuple[StateAccess, ...]:
         for operator, meter in meters.items()
         for reading in meter.readings()
     ]
+    # An acknowledgement reaches the driver in a control row, so its size is bounded however many states a job has.
     return tuple(sorted(found, key=lambda each: -each.total)[:_STATES])

@@ -76,8 +76,10 @@ class AsyncOperator(RowOperator):
         self.rows_in += len(rows)
         self._awaited += len(rows)
         self._own(lambda: self._calls.start([RowCall(row) for row in rows]))
+        # Back-pressure: reading on would queue rows without a bound while a slow service answers.
         while self._awaited > self._capacity:
             self._take_results(self._own(self._calls.take))
+        # Also if there is room: results that are there already need not wait for the next batch.
         while calls := self._calls.take_now():
             self._take_results(calls)
         self._deliver()
@@ -132,6 +134,7 @@ class AsyncOperator(RowOperator):
 
     def _on_error(self, call: RowCall, error: BaseException) -> None:
         if self._fails or not self._errors.may_skip(error):
+            # The other calls are for rows of an epoch that is discarded.
             self._calls.cancel()
             raise FunctionFailed(self.name, error, call.row) from error
         assert isinstance(error, Exception)

@@ -68,9 +68,11 @@ class CallLoop:
         try:
             future = asyncio.run_coroutine_threadsafe(work, self._loop)
         except RuntimeError:
+            # A coroutine that never ran would warn that it was not awaited.
             work.close()
             raise CallLoopEnded(_ENDED) from None
         waited_s = 0.0
+        # In slices, because a loop that ended leaves its futures open for ever.
         while not concurrent.futures.wait([future], timeout=_LOOK_S).done:
             waited_s += _LOOK_S
             if not self._thread.is_alive():

@@ -60,6 +60,7 @@ class CombineOperator:
         self._take(rows.columns)
 
     def _take(self, columns: Sequence[pa.Array]) -> None:
+        # Key groups are computed where the result is sent; here rows only need something in their place.
         self._waiting.add(columns, np.zeros(len(columns[0]), np.int32))
         if self._waiting.are_enough:
             self.finish()

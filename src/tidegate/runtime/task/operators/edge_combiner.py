@@ -67,6 +67,7 @@ def combined_rows(
     grouped = {_GROUPED_BY.format(i): batch.column(schema.index(name)) for i, name in enumerate(key)}
     values: dict[str, pa.Array] = {}
     alone: pa.Array | None = None
+
     pane = _GROUPED_BY.format(len(key))
     if combine.intervals is not None and combine.event_time is not None:
         times = millis_column(batch.column(schema.index(combine.event_time)))
@@ -76,10 +77,14 @@ def combined_rows(
         if watermark_ms != MIN_WATERMARK:
             # A row whose first window has ended may be late. The operator decides for each such row, and needs it whole.
             alone = _chosen((first_end - 1 <= watermark_ms) & ~null_mask(times))
+
+    # Each row alone, so that nothing is added here: the operator behind the shuffle adds in Python, with exact numbers.
     if any(_may_overflow(part, schema, batch) for part in combine.parts):
         alone = _chosen(np.ones(batch.num_rows, np.bool_))
+
     if alone is not None:
         grouped[_ALONE] = alone
+
     # What each aggregate needs of its column, and for sessions their first and last event.
     wanted: list[tuple[str | list[str], str]] = [([], "count_all")]
     for number, part in enumerate(combine.parts):
@@ -89,17 +94,23 @@ def combined_rows(
             wanted += [(name, function) for function in _FUNCTIONS[part.name]]
     if isinstance(combine.intervals, SessionParts):
         wanted += [(_MS, "min"), (_MS, "max")]
+
     # Without threads the order of groups is that of the rows, the same in every attempt.
     table = pa.table(grouped | values).group_by(list(grouped), use_threads=False).aggregate(wanted)
+
     made = {name: _one(table.column(name)) for name in table.column_names}
+
     rows = made["count_all"]
     columns = [made[_GROUPED_BY.format(i)] for i in range(len(key))]
+
     if isinstance(combine.intervals, SessionParts):
         first, last = made[f"{_MS}_min"], made[f"{_MS}_max"]
         columns += [first, pc.subtract(last, first)]
     else:
         columns.append(made.get(pane, pa.nulls(len(rows), pa.int64())))
+    # The greatest event time, which the driver takes from rows of sources only.
     columns += [rows, pa.nulls(len(rows), pa.timestamp("us", "UTC"))]
+
     if combine.rows is not None:
         whole = pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema))
         columns.append(whole.take(made.get(_ALONE, pa.nulls(len(rows), pa.int64()))))

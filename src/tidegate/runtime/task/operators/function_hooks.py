@@ -75,6 +75,7 @@ class FunctionHooks:
             return
         try:
             if self._by_list:
+                # A `ListCheckpointed` function is not asked on a fresh start, as in Flink.
                 if self._states.restored:
                     self._function.restore_state(self._states.lists[_DEFAULT].stored())
             elif method := hook(self._function, "initialize_state"):

@@ -65,8 +65,10 @@ class GatheredRows:
         """Append the rows in memory to the files of their parts. The files have no name: they are gone with the process."""
         if self._directory is not None:
             self._directory.mkdir(parents=True, exist_ok=True)
+
         for batch, groups in self._waiting.take():
             whole = batch.append_column(_GROUP, pa.array(groups.astype(np.int32)))
+            # By key, so that all rows of a key are in one part, and memory holds one part at a time.
             parts = self._numbered(batch, groups) % PARTS
             for part in range(PARTS):
                 if len(self._writers) == part:

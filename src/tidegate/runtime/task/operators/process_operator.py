@@ -122,6 +122,7 @@ class ProcessOperator:
             self._attached.open(self._context)
         except Exception as error:
             raise FunctionFailed(self.name, error) from error
+        # Before the first row, as late as that: an epoch is the only time at which a function of a task exists.
         self._hooks.notify(notices)
         # Not earlier: up to here there is no key, and a declared state reports that until it is bound.
         self._attached.bind()
@@ -169,6 +170,7 @@ class ProcessOperator:
             take = self._attached.take_partial if partial else self._attached.take_combined
             rows, keys, groups, times = self._take_many(take, list(rows), keys, groups, times)
         self._process(rows, keys, groups, times, self._combined.call)
+        # `_process` has counted one for each combined row.
         self.rows_in += sum(made_of) - len(keys)
 
     def _take_many(
@@ -214,7 +216,9 @@ class ProcessOperator:
         scope, context = self._states.scope, self._process_context
         row: Any = None
         result: Any = None
+
         left = self._left = iter(keys)
+
         try:
             if times is None:
                 context.row_time = None
@@ -231,6 +235,7 @@ class ProcessOperator:
         except Exception as error:
             cause = _not_rows(result, function) or error
             raise FunctionFailed(self.name, cause, row, scope.key) from cause
+
         self._check_bound()
         self.rows_in += len(keys)
         self._deliver(out)
@@ -257,6 +262,7 @@ class ProcessOperator:
                 raise FunctionFailed(self.name, error) from error
             self._deliver(out)
             self._states.bound_memory()
+        # Between rows and timers: rows see the watermark of before the epoch, timers the one at its end.
         self._service.advance(time)
         self._states.set_time(self._service.clock_ms, self._service.watermark_ms)
         if self._states.timers is None:
@@ -292,6 +298,7 @@ class ProcessOperator:
         fired = 0
         if Capability.FIRES_TOGETHER in self._can and domain is TimeDomain.EVENT_TIME:
             return self._fire_together(timers.due(domain, until_ms))
+
         try:
             for context.row_time, scope.key, scope.key_group, context.namespace in timers.due(domain, until_ms):
                 result = function(context.row_time, context)
@@ -306,6 +313,7 @@ class ProcessOperator:
             raise
         except Exception as error:
             raise FunctionFailed(self.name, error, key=scope.key) from error
+
         self._deliver(out)
         return fired
 

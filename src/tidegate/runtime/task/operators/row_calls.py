@@ -91,6 +91,7 @@ class RowCalls:
 
     def cancel(self) -> None:
         """Cancel what is in progress, and do not wait for it."""
+        # In the task's thread, before the loop gets to `_cancel`: calls that are just starting see it.
         self._is_cancelled = True
         with suppress(CallLoopEnded):
             self._loop.soon(self._cancel)
@@ -136,6 +137,7 @@ class RowCalls:
 
     def _hand_back(self, call: RowCall) -> None:
         self._handed_back.append(call)
+        # Only now: if a call that has ended gave up its place before, results behind a slow one would pile up without a bound.
         self._in_progress -= 1
         self._is_urgent |= call.error is not None
 

@@ -65,6 +65,7 @@ class SinkOperator:
 
     def _opened(self) -> SinkWriter:
         if self._writer is None:
+            # With the first row: a task whose sink gets nothing opens no connection and stages no file.
             writer: SinkWriter = self._target.create_writer(self._context)
             self._row_writer = writer if takes_rows(writer) else None
             self._writer = writer

@@ -137,5 +137,6 @@ def as_rows(rows: Sequence[Any], schema: Schema, row: type[tuple[Any, ...]]) -> 
         return rows_of(batch_from_rows(rows, schema).columns, schema, row)
     width = len(schema)
     if any(len(values) != width for values in rows):
+        # It raises the error that names the row and the columns.
         batch_from_rows(rows, schema)
     return list(map(partial(tuple.__new__, row), rows))

@@ -169,6 +169,7 @@ class GroupStateProcessor:
         state = GroupState(self._settings, timerValues, True)
         yield from self._called(key, iter((self._frame_class(columns=self._names),)), state)
         if not self._store_timeout(state) and timerValues.getCurrentWatermarkInMs() != MAX_WATERMARK:
+            # Spark calls the function again with the next trigger as long as it neither sets a timeout nor changes the state.
             assert self._timers is not None
             self._timers.keep()
 

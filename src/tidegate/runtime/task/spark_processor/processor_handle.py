@@ -70,6 +70,7 @@ class ProcessorTimers:
     def register(self, expiry_ms: int) -> None:
         scope, time = self._scope, time_ms(expiry_ms)
         self._of_key.put(time, True)
+        # Otherwise `due` would yield it in the same round, and a processor that always registers one would never end.
         if self._firing_until_ms is not None and time <= self._firing_until_ms:
             self._deferred[time, scope.key] = scope.key_group
         else:

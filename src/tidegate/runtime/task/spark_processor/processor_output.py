@@ -33,6 +33,7 @@ class RowOutput:
         return found, len(found)
 
     def _arranged(self, row: Any) -> tuple[Any, ...]:
+        # `Row` of PySpark, whose attribute names its columns. This module must not import pyspark, and plain tuples are allowed.
         fields = getattr(row, "__fields__", None)
         if fields is None:
             if not isinstance(row, tuple):
@@ -40,6 +41,7 @@ class RowOutput:
                     f"The processor emitted {row!r:.200}, a {type(row).__name__}. Emit pyspark.sql.Row objects."
                 )
             return tuple(row)
+        # Structs in rows are rows themselves, which become dictionaries on the way to Arrow.
         if self._nested:
             values = row.asDict(True)
             return tuple(values.get(name) for name in self._names)
@@ -90,6 +92,7 @@ class FrameOutput:
 
 
 def _is_empty(frame: Any) -> bool:
+    # Looks at the object and not at its class: pandas is imported by the user's function, if at all.
     if not hasattr(frame, "iloc") or not hasattr(frame, "columns"):
         raise SchemaError(f"The processor emitted {frame!r:.200}, a {type(frame).__name__}. Emit pandas frames.")
     return len(frame) == 0
@@ -107,6 +110,7 @@ def _column(series: Sequence[Any], field: Field) -> pa.Array:
 
 
 def _is_naive(series: Any) -> bool:
+    # `dt` exists only for times and durations, and only times have a `tz`.
     return hasattr(series, "dt") and getattr(series.dt, "tz", True) is None
 
 

@@ -123,6 +123,7 @@ class StatefulProcessorOperator(BatchOperator):
             times = columns[self._time_column]
             reached_us = min(spark_watermark(watermark) * 1000, _MAX_US)
             reached = pa.scalar(reached_us, pa.int64()).cast(times.type)
+            # A row without a time is never late, as in Spark.
             kept = pc.fill_null(pc.greater(times, reached), True)
             dropped = len(times) - kept.true_count
             if dropped:
@@ -164,21 +165,28 @@ class StatefulProcessorOperator(BatchOperator):
 
     def _each_key(self, batch: pa.RecordBatch, keys: KeyIndex, input: int, call: Call) -> None:
         """Call for each key of a batch, a few thousand rows after the other."""
+        # Stable: rows of a key stay in the order in which they came.
         order = np.argsort(keys.index, kind="stable")
         rows = batch if bool((order[1:] > order[:-1]).all()) else batch.take(pa.array(order))
         ends = np.cumsum(keys.counts())
+
         values, first, start = self._timer_values(), 0, 0
+
         while first < len(keys):
+            # At least one key, however many rows it has; `_in_pieces` bounds those.
             last = max(first + 1, int(np.searchsorted(ends, start + _ROWS_AT_ONCE, side="right")))
             end = int(ends[last - 1])
             some, groups = keys.keys[first:last], keys.groups[first:last]
+
             for state in self._values:
+                # One batch of reads for thousands of keys instead of one read for each.
                 state.read_many(some, groups)
             if last == first + 1:
                 shares: Iterable[Iterator[Any]] = [self._in_pieces(rows, start, end, input)]
             else:
                 shares = self._forms[input].shares(rows.slice(start, end - start), ends[first:last] - start)
             self._call_each(some, groups, shares, call, values)
+
             first, start = last, end
 
     def _in_pieces(self, rows: pa.RecordBatch, start: int, end: int, input: int) -> Iterator[Any]:
@@ -219,6 +227,7 @@ class StatefulProcessorOperator(BatchOperator):
         scope, one_key, handle = self._states.scope, self._one_key, self._processor.handleExpiredTimer
         until = min(until_ms, MAX_WATERMARK - 1) + 1 if domain is TimeDomain.EVENT_TIME else until_ms
         values, fired = self._timer_values(), 0
+
         # At the end of event time, timers that others register fire in the same epoch: in the next, all that they emit is late.
         for _ in range(_LAST_ROUNDS if until == MAX_WATERMARK else 1):
             before, times, more = fired, due.due(until), True
@@ -232,6 +241,7 @@ class StatefulProcessorOperator(BatchOperator):
                         if result is not None:
                             out.extend(result)
                         count += 1
+
                 fired, more = fired + count, count == self.FIRED_AT_ONCE
                 # An error from here on is that of the next operator, or of the sink.
                 self._send(out)
