@@ -385,7 +385,7 @@ class Checkpointer:
            resumes from its last checkpoint.
         2. If it ends the job, enter it into the log. From then on the job resumes from it.
         3. Release its output, as after every checkpoint; a crash before leaves that to the next start. A stop waits for it
-           (`published`).
+           (`CheckpointLoop.output_committed`).
         """
         path = f"{folder}/_metadata"
         try:

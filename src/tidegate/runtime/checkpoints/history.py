@@ -52,7 +52,7 @@ PATIENCE_MS = 6_000
 
 
 class UnpublishedOutput(RestoreError):
-    """A snapshot of another job carries output that is not known to be published."""
+    """A snapshot of another job carries output that is not known to be committed."""
 
     code = "UNPUBLISHED_OUTPUT"
 
@@ -175,9 +175,9 @@ class JobHistory:
         claim: bool = False,
         accepts_move: bool = False,
     ) -> None:
-        """Warn if the job starts another line of history from a snapshot whose output may not be published: the output
+        """Warn if the job starts another line of history from a snapshot whose output may not be committed: the output
         still belongs to the job that took the snapshot. Raises `UnpublishedOutput` if the configuration forbids that,
-        and always with `claim`: this job would delete the only snapshot from which the other one can publish.
+        and always with `claim`: this job would delete the only snapshot from which the other one can commit it.
         """
         if not snapshot.waiting_count:
             return
@@ -187,7 +187,7 @@ class JobHistory:
             # In a copy of the directory, a new line of history leaves that to the original.
             copied = is_copy(found, Start(location=self.location, accepts_move=accepts_move))
             if not fresh or (newest_one and not copied):
-                return  # The snapshot is the job's own: the job publishes the output it carries.
+                return  # The snapshot is the job's own: the job commits the output it carries.
 
         if self._has(committed_name(source, JobLayout(snapshot.job), snapshot)):
             return
@@ -287,7 +287,7 @@ def is_foreign(ref: CheckpointRef, snapshot: CheckpointMetadata) -> bool:
 
 
 def committed_name(ref: CheckpointRef, layout: JobLayout, snapshot: CheckpointMetadata) -> str:
-    """Return where the job of `layout` records that the output of its snapshot is published."""
+    """Return where the job of `layout` records that the output of its snapshot is committed."""
     if snapshot.kind is SnapshotKind.SAVEPOINT:
         return layout.committed(ref.lineage, ref.term, ref.id)
     return committed_record(ref.metadata)

@@ -62,7 +62,7 @@ class LoopThread:
         self.post(run)
         while True:
             try:
-                # In slices: a thread that has ended answers nothing, and nobody would tell the waiting one.
+                # In slices: a thread that has ended answers nothing, and the caller would wait for ever.
                 return answer.result(timeout=1)
             except TimeoutError:
                 if self.is_alive or answer.done():

@@ -248,7 +248,7 @@ class OutputRelease:
         try:
             yield from uncounted(self._store.record())
         except StorageError as error:
-            log.warning("storage did not accept the record of published output: %s", error)
+            log.warning("storage did not accept the record of committed output: %s", error)
             yield WakeAt(self._history.clock.now().plus(_RECORD_AGAIN_MS))
             return
 
@@ -315,4 +315,4 @@ class OutputRelease:
         try:
             yield from uncounted(self._store.record())
         except StorageError as error:
-            log.warning("storage did not accept the record of published output; it will be published again: %s", error)
+            log.warning("storage did not accept the record of committed output; it will be offered again: %s", error)

@@ -69,8 +69,8 @@ class OwnedTerm:
         if self.store.discarded.found:
             sinks = ", ".join(sorted({repr(str(each.sink)) for each in self.store.discarded.found}))
             log.warning(
-                "the snapshot carries output for %s that was discarded with -n in an earlier run, so it is not published; "
-                "to publish it after all, delete %s and start from the snapshot again",
+                "the snapshot carries output for %s that was discarded with -n in an earlier run, so it is not committed; "
+                "to commit it after all, delete %s and start from the snapshot again",
                 sinks,
                 self.history.layout.all_discarded,
             )
@@ -133,7 +133,7 @@ class OwnedTerm:
 
     def check_held(self) -> Steps[None]:
         """Raise `ClaimLost` if another driver has claimed the job, according to its log now. Storage that does not respond
-        tells nothing."""
+        proves nothing."""
         try:
             yield from self.show_life(0)
         except StorageError as error:

@@ -48,7 +48,7 @@ _PACE_S = 0.05
 _LOOK_S = 2.0
 """How often a job that waits for a sink checks that its Spark session is still alive."""
 _LOOK_BACK = 2
-"""Spark tells a source that a batch is done when it plans the next one, so two batches later the source has acted on it."""
+"""Spark notifies a source that a batch is done when it plans the next one, so two batches later the source has acted on it."""
 
 
 class Stopping(Exception):
@@ -197,7 +197,7 @@ class Attempt:
         """Have the query stopped, and keep a rejected batch until it is.
 
         A batch that raised would be reported by Spark as a failure of the query. Spark may note this one as done: nobody
-        reads that note, because the next attempt starts from a checkpoint, and no source is told, because no batch follows.
+        reads that note, because the next attempt starts from a checkpoint, and no source is notified, because no batch follows.
         Usually somebody else stops the query as well, but whoever asked for it may have been interrupted.
         """
         threading.Thread(target=self.stop_query, name="tidegate-stop-query", daemon=True).start()

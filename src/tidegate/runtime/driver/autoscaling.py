@@ -79,7 +79,7 @@ class Autoscaler:
         self._parallelism = parallelism
 
     def epoch(self, report: EpochReport, pending_rows: int | None = None) -> None:
-        """An epoch was accepted. `pending_rows`: what its sources have besides what was read, if they tell."""
+        """An epoch was accepted. `pending_rows`: what its sources have besides what was read, if they report it."""
         try:
             self._observe(self._sample(report, pending_rows))
         except Exception:

@@ -81,7 +81,7 @@ class JobRun(ObservedRun):
         return history.storage, history.layout
 
     def report(self) -> RunReport:
-        """Everything that can be told about the run now. `GET /jobs/ID/report` answers with it."""
+        """Everything that is known about the run now. `GET /jobs/ID/report` answers with it."""
         return self._reporter.report()
 
     def samples(self) -> list[Sample]:

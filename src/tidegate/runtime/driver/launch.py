@@ -422,7 +422,7 @@ class _Launch:
             log.warning("%s no row is read", drained)
 
     def _described(self, runner: EpochRunner, chosen: Durability | None = None) -> JobDescription:
-        """Describe the job. `chosen` decides whether tasks publish output of sinks that allow it."""
+        """Describe the job. `chosen` decides whether tasks commit output of sinks that allow it."""
         checkpoints = None if chosen is None else chosen.checkpoints
         settings, graph = runner.settings, runner.graph
         p, backend = settings.parallelism, settings.state_backend

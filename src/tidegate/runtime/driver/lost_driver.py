@@ -49,7 +49,7 @@ class LostDriver:
         return None
 
     def failure(self, checkpoint_id: int | None) -> FailureLine:
-        """What the run that continues from this checkpoint tells about it."""
+        """What the run that continues from this checkpoint reports about it."""
         continues = "begins without a checkpoint"
         if checkpoint_id is not None:
             continues = f"continues from checkpoint {checkpoint_id}"

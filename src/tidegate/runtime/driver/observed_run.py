@@ -55,7 +55,7 @@ class ObservedRun(NotebookCell):
 
     @property
     def waiting_output(self) -> tuple[WaitingOutput, ...]:
-        """The output of completed checkpoints that is not published yet, by sink."""
+        """The output of completed checkpoints that is not committed yet, by sink."""
         return () if self._job.loop is None else self._job.loop.waiting_output
 
     @property

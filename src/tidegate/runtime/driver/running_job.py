@@ -198,7 +198,7 @@ class Epochs:
         return report
 
     def _note_age(self, epoch: EpochId, loop: CheckpointLoop, moved: bool) -> None:
-        """Remember which epoch changed something, and when, until a checkpoint contains it and its output is published."""
+        """Remember which epoch changed something, and when, until a checkpoint contains it and its output is committed."""
         ages, last = self._job.metrics.ages, loop.statistics.latest_completed
         if moved:
             self._moved = epoch
@@ -259,7 +259,7 @@ class Epochs:
 
     def await_pending_checkpoint(self, loop: CheckpointLoop) -> None:
         """Before an epoch that is probably slow: give the checkpoint in progress, if there is one, a moment to complete, and an
-        empty epoch for its uploads. Then the slow epoch is told of the next one, and its tasks store what they seal at once."""
+        empty epoch for its uploads. Then the next one is announced to the slow epoch, whose tasks store what they seal at once."""
         uploads = loop.uploads
         latest = time.monotonic() + loop.timing.pause_ms(self._last_ms) / 1000
         helped = False
@@ -272,7 +272,7 @@ class Epochs:
                 time.sleep(_POLL_S)
 
     def await_output(self, loop: CheckpointLoop, place: str) -> None:
-        """Wait until all output is published. `place` names the snapshot that the job ends with."""
+        """Wait until all output is committed. `place` names the snapshot that the job ends with."""
         config, stop = loop.ownership.history.config, self._job.stop
         timeout_s = stop.output_timeout_s(config.stop_timeout_ms / 1000)
         answer = loop.output_committed()
@@ -324,7 +324,7 @@ class Epochs:
         reach("drain.2-passed")
 
     def _await_restored_output(self, loop: CheckpointLoop) -> None:
-        """Output that an earlier run, in mode EXACTLY_ONCE, left in its checkpoints is published before that of this one."""
+        """Output that an earlier run, in mode EXACTLY_ONCE, left in its checkpoints is committed before that of this one."""
         answer, latest = loop.output_committed(), time.monotonic() + self._job.timeout_s
         while not answer.done() and time.monotonic() < latest:
             loop.check()

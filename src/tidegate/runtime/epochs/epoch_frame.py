@@ -38,7 +38,7 @@ def combine(sources: Sequence[Source]) -> DataFrame:
     frames: list[DataFrame] = []
     types = [source.frame.schema for source in sources]
     for place, source in enumerate(sources):
-        # A struct for each source: their columns may have the same names, and the null structs tell whose row it is.
+        # A struct for each source: their columns may have the same names, and the null structs show whose row it is.
         own = F.struct(*[F.col(_quoted(name)) for name in source.frame.columns])
         columns = [own if i == place else F.lit(None).cast(type_) for i, type_ in enumerate(types)]
         frames.append(source.frame.select(*[c.alias(source_column(i)) for i, c in enumerate(columns)]))

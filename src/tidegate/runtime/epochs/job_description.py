@@ -40,7 +40,7 @@ class JobDescription:
     task_sinks: Mapping[Uid, TaskSink] = field(default_factory=dict)
     """Sinks whose output is committed by tasks."""
     listening: frozenset[int] = frozenset()
-    """Levels with functions that are told what became of checkpoints."""
+    """Levels with functions that are notified of checkpoints."""
     dropped_states: frozenset[tuple[str, str]] = frozenset()
     """Uid and name of states that the user drops. Those that the job declares are not dropped."""
     sink_levels: frozenset[int] = frozenset()

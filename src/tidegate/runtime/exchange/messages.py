@@ -81,7 +81,7 @@ class TaskCommitResult(msgspec.Struct, frozen=True, array_like=True):
 
 
 class HostResources(msgspec.Struct, frozen=True, array_like=True):
-    """What is left where a task runs. 0: the host does not tell."""
+    """What is left where a task runs. 0: unknown."""
 
     memory_used_bytes: int = 0
     memory_budget_bytes: int = 0
@@ -169,7 +169,7 @@ class TaskMetrics(msgspec.Struct, frozen=True, array_like=True):
     hot_keys: tuple[HotKey, ...] = ()
     states: tuple[StateAccess, ...] = ()
     store: dict[str, float] = {}
-    """What the state backend tells about itself."""
+    """What the state backend reports about itself."""
     memory: dict[str, float] = {}
     """Figures of the memory of state, under the names of metrics."""
     calls: tuple[AsyncCallFigures, ...] = ()

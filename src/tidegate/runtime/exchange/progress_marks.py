@@ -1,4 +1,4 @@
-"""Marks that tell the driver that the tasks of a Spark job make progress, while it runs.
+"""Marks that show the driver that the tasks of a Spark job make progress, while it runs.
 
 An epoch is one Spark job, and so is the placement of tasks. Public PySpark says nothing about a job before it ends. The tasks
 therefore leave marks where the driver can see them: in the job's storage, or, for a job without checkpoints, in the local root,

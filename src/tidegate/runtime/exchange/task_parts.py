@@ -132,7 +132,7 @@ class PackedAssignment:
         slot = self.shared.slots[partition]
         part = _unpacked(self.parts[slot], self.dictionary)
         assert isinstance(part, _SlotPart)
-        # A stale object, or the part of a neighbour, would be valid bytes: only the names inside tell.
+        # A stale object, or the part of a neighbour, would be valid bytes: only the names inside differ.
         self._check(part.epoch, part.slot, slot)
 
         orders = self._orders_of(slot, part, read)
@@ -198,7 +198,7 @@ class PackedAssignment:
 
 
 def pack(assignment: TaskAssignment, host_of: Callable[[TaskId], HostId | None]) -> PackedAssignment:
-    """Divide the assignment of a level among its tasks. `host_of` tells on which host a task is placed."""
+    """Divide the assignment of a level among its tasks. `host_of` returns the host on which a task is placed."""
     if not assignment.slots:
         return PackedAssignment(shared=replace(assignment, versions=(), wake=()))
 

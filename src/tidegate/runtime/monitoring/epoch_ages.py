@@ -21,7 +21,7 @@ class EpochAges:
             self._ended = {**self._ended, epoch: self._clock.now()}
 
     def forget(self, covered: EpochId | None, waiting_since: EpochId | None) -> None:
-        """Forget the epochs that a checkpoint contains and whose output is published."""
+        """Forget the epochs that a checkpoint contains and whose output is committed."""
         if covered is not None:
             # What a checkpoint contains is still needed for the age of output that waits.
             kept = covered if waiting_since is None else min(covered, _before(waiting_since))

@@ -32,7 +32,6 @@ from tidegate.runtime.monitoring.epoch_ages import EpochAges
 from tidegate.runtime.monitoring.epoch_times import EpochTimes
 from tidegate.runtime.monitoring.hot_keys import HotKeyTable
 from tidegate.runtime.monitoring.run_report import StateSizeLine, TaskLine
-from tidegate.runtime.monitoring.sink_metrics import sink_samples
 from tidegate.runtime.monitoring.span_metrics import SpanMetrics
 from tidegate.runtime.monitoring.status_times import StatusTimes
 from tidegate.runtime.monitoring.storage_metrics import Transferred, added, checkpoint_samples, storage_samples
@@ -236,13 +235,7 @@ class JobMetrics:
             *self._of_state_accesses(),
             *self._of_epochs(run),
             *self._of_sources(figures),
-            *sink_samples(
-                self._sinks,
-                waiting=run.waiting_output,
-                commits=figures.sink_commits,
-                ages=self.ages,
-                rows=self.operators,
-            ),
+            *self._of_sinks(run.waiting_output, figures.sink_commits),
             *self._of_storage(run.checkpoints, figures.storage_traffic),
         ]
 
@@ -280,6 +273,25 @@ class JobMetrics:
         behind = nsmallest(MOST_SPLITS, figures.split_watermarks.items(), key=lambda each: each[1])
         for (source, split), watermark_ms in behind:
             yield Sample(catalog.SPLIT_WATERMARK, watermark_ms, {"source": source, "split": split})
+
+    def _of_sinks(self, waiting: Iterable[WaitingOutput], commits: SinkCommits) -> Iterator[Sample]:
+        """What waits for each target, and how its last commit went."""
+        found = {each.sink: each for each in waiting}
+        for sink in self._sinks:
+            labels = {"sink": str(sink)}
+            each = found.get(sink)
+            last = commits.last.get(sink)
+            yield Sample(catalog.OUTPUT_WAITING, 0 if each is None else each.epochs, labels)
+            yield Sample(catalog.OUTPUT_WAITING_BYTES, 0 if each is None else each.size_bytes, labels)
+            yield Sample(catalog.SEND_ERRORS, float(each is not None and each.error is not None), labels)
+            yield Sample(catalog.OLDEST_WAITING, 0 if each is None else self.ages.age_ms(each.since), labels)
+            # A sink counts as an operator that emits no rows.
+            yield Sample(catalog.RECORDS_SEND, self.operators.get(str(sink), (0, 0))[0], labels)
+            if last is not None:
+                yield Sample(catalog.COMMIT_DURATION, last.duration_ms, labels)
+                yield Sample(catalog.SEND_TIME, last.duration_ms / max(1, last.parts), labels)
+            if sink in commits.up_to:
+                yield Sample(catalog.PUBLISHED_EPOCH, commits.up_to[sink].number, labels)
 
     def _of_storage(self, found: CheckpointStatsTracker | None, by_driver: Transferred) -> Iterator[Sample]:
         last = None if found is None else found.latest_completed

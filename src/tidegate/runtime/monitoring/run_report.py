@@ -81,7 +81,7 @@ class SinkLine:
     sink: str
     guarantee: str
     published_epoch: str | None = None
-    """All output up to this epoch is known to be published."""
+    """All output up to this epoch is known to be committed."""
     waiting_epochs: int = 0
     waiting_bytes: int = 0
     waiting_since: str | None = None
@@ -202,7 +202,7 @@ class RunReport:
     backlog: tuple[BacklogSample, ...] = ()
     """One for each of the last epochs with rows, oldest first."""
     states: tuple[StateSizeLine, ...] = ()
-    """The largest first. Empty until a task has looked, and if the state backend cannot tell."""
+    """The largest first. Empty until a task has looked, and if the state backend does not report it."""
     end: RunEnd | None = None
     """None while it runs, and if it failed."""
     end_place: str | None = None

@@ -69,7 +69,7 @@ class TaskFigures:
         self.memory: dict[str, float] = {}
         """Figures of the memory of state, each as it was last measured."""
         self.store: dict[str, float] = {}
-        """What the state backend told: the last value of a gauge, the total of a counter."""
+        """What the state backend reported: the last value of a gauge, the total of a counter."""
         self.add(first)
 
     def add(self, ack: TaskAck) -> None:

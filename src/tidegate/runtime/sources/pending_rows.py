@@ -1,4 +1,4 @@
-"""How many rows wait in a source, from what Spark tells about the last batch. Pure."""
+"""How many rows wait in a source, from what Spark reports about the last batch. Pure."""
 
 from __future__ import annotations
 

@@ -211,7 +211,7 @@ def _operators(spark: SparkSession, path: str) -> tuple[SparkOperator, ...]:
 
 
 def source_text(source: SourceNotes) -> str:
-    """What a source of the query reads, as far as its position tells: Kafka topics, a number of files."""
+    """What a source of the query reads, as far as its position shows: Kafka topics, a number of files."""
     if source.line is None or source.line == NOWHERE:
         return "not started"
     if (last := log_offset(source.line)) is not None:

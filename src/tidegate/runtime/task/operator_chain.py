@@ -93,7 +93,7 @@ class OperatorChain:
         """By operator. Empty unless accesses to state are measured."""
 
     def open(self) -> None:
-        """Create the operators, consumers before producers, open their functions, and tell them what became of checkpoints."""
+        """Create the operators, consumers before producers, open their functions, and notify them of checkpoints."""
         # Consumers first: a producer takes their `accept` when it is created.
         for node in reversed(self._program.nodes):
             operator = self._operator(node)

@@ -102,7 +102,7 @@ class WorkMeter:
 
 
 def resident_bytes() -> int:
-    """Resident memory of this process; 0 where /proc does not tell."""
+    """Resident memory of this process; 0 where there is no /proc."""
     try:
         return int(_STATM.read_text().split()[1]) * _PAGE_BYTES
     except (OSError, IndexError, ValueError):

@@ -67,7 +67,7 @@ class TransformOperator(RowOperator):
         self._function = node.function
         method = hook(node.function, node.kind)
         self._is_plain = method is None
-        """Whether the function is a plain callable, which is neither opened nor told of anything."""
+        """Whether the function is a plain callable, which is neither opened nor notified."""
         self._call = node.function if method is None else method
         self._schema = node.input.schema
         self._row = struct_class(self._schema.fields)
