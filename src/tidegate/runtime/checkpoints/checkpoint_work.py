@@ -70,6 +70,7 @@ def plan_checkpoint_work(
     early, truncated = state.early, state.changelog.truncated
     total = min(_INLINE_TASK_BYTES, _INLINE_JOB_BYTES // max(1, len(job.tasks)))
 
+    # Whatever is not listed here is removed on the hosts, and its upload would begin again.
     records = _records(term, state)
     orders = _orders(state, inline_bytes, total)
 

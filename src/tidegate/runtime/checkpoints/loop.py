@@ -78,6 +78,7 @@ class CheckpointLoop:
         self.checkpointer = self.term.checkpointer
         self.edge = TermEdge(self.term, self._thread, sinks)
         ownership.watch(self._answer_no_more)
+        # The first message: whatever is requested from here on comes after it.
         self.edge.post(self.term.begin)
         self._thread.start()
 
@@ -226,6 +227,7 @@ class CheckpointLoop:
         """Stop without a log entry, as a crash would."""
         self._stop()
         self.sinks.stop(_JOIN_S)
+        # A thread that still waits for storage is in the middle of a message, and only one is carried out at a time.
         if not self._thread.is_alive:
             self.edge.record_last_results()
         self._answer_no_more(EpochFailed("The run of the job has ended."))
@@ -235,10 +237,12 @@ class CheckpointLoop:
 
         If it fails, it may be called again.
         """
+        # First: a request that comes while the thread stops is refused, instead of waiting for nobody.
         self._over = self._over or EpochFailed(f"The checkpoint failed: {reason}.")
         self._stop()
         if self._thread.is_alive:
             raise EpochFailed("The thread that writes checkpoints is still waiting for storage.")
+        # After the thread has ended. The outcome of what it was writing is for the claim to decide.
         self.checkpointer.abort()
         self._refuse_answers(EpochFailed(f"The checkpoint failed: {reason}."))
         return self.ownership.claim_again()

@@ -56,6 +56,7 @@ class RestorePoint:
             if any(len(state.files) or state.inline for state in sources):
                 taken = {id for share in plan.keyed for id in share.states}
                 taken |= {item.state for part in (plan.split, plan.union, plan.broadcast) for item in part}
+                # Only of states that this task takes over: the order travels to it.
                 migrations = tuple(each for each in fitted.migrations if each.old.id in taken)
                 orders[plan.task] = RestoreOrder(
                     plan=plan, sources=sources, root=self.root, stored=self.stored, migrations=migrations

@@ -191,6 +191,7 @@ class Attempt:
             return
         # Empty epochs for uploads and timers may run meanwhile.
         while self._is_running() and (left_s := latest - time.monotonic()) > 0:
+            # In slices: a rescale or a failure may retire the attempt meanwhile.
             self._job.stop.asked.wait(min(left_s, _PACE_S))
 
     def _end_query(self) -> None:

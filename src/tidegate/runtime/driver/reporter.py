@@ -195,6 +195,7 @@ class RunReporter:
             )
             for each in reversed(last)
         )
+        # The oldest: it ended before this run began.
         lost = self._job.lost_driver
         return found if lost is None else (*found, lost)[:FAILURES]
 

@@ -101,6 +101,7 @@ class ExecutorMemory:
         if not room:
             return DEFAULT_SLOT_BYTES
 
+        # The tightest limit counts, each less what the worker needs for itself.
         found = min(min(int(MANAGED_FRACTION * limit), limit - own) for limit, own in room)
         if found < LEAST_MANAGED:
             limit, own = min(room, key=lambda each: min(MANAGED_FRACTION * each[0], each[0] - each[1]))

@@ -141,6 +141,7 @@ def read_settings(
 
     shared = _shared(bounded)
     store, shared_store = _taken_store(given), _taken_store(shared)
+    # Before `read_options`, which knows only the built-in ones.
     own_backend = _taken_backend(given, shared)
 
     read = read_options(given, shared)
@@ -175,6 +176,7 @@ def read_settings(
         max_parallelism=chosen.max_parallelism or (key_groups if key_groups > 0 else default_max_parallelism(p)),
         state_backend=backend,
         backend_options=dict(read.handed_on),
+        # Without checkpoints nobody reads the changes.
         changelog=config.changelog and config.dir is not None,
         effective=effective(read, chosen.options, given, shared),
         metric_naming=read[NAMING],

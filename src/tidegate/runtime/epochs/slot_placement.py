@@ -212,6 +212,7 @@ class SlotPlacement:
 
     def _sought(self, homes: SlotHomes) -> LocalVersions:
         """The versions that the hosts are asked for."""
+        # A job that has versions looks for no others.
         return replace(self._looked_for, wanted={}) if homes.required else self._looked_for
 
     def _anchor_once(

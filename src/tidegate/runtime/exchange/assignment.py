@@ -153,6 +153,7 @@ class TaskAssignment:
         try:
             program = pickle.loads(self.program)
         except (ImportError, AttributeError) as error:
+            # Nobody knows which function needed the module.
             raise FunctionFailed(ALL_FUNCTIONS, _not_importable(error)) from error
         assert isinstance(program, LevelProgram)
         return program

@@ -32,6 +32,7 @@ class FaultKind(StrEnum):
     """The checkpoint cannot be restored: a file in storage is missing or damaged."""
 
 
+# `array_like`, here and below: the names of fields would be most of a small message, and a driver reads thousands.
 class Fault(msgspec.Struct, frozen=True, array_like=True):
     kind: FaultKind
     text: str

@@ -206,6 +206,7 @@ def frames_of(error: BaseException) -> tuple[TracebackLine, ...]:
             end=getattr(found, "end_colno", None) if getattr(found, "end_lineno", None) == found.lineno else None,
             text=linecache.getline(found.filename, found.lineno or 0).rstrip("\n"),
         )
+        # The last lines say most, and a recursion that did not end has a thousand.
         for found in traceback.extract_tb(error.__traceback__)[-12:]
         if not found.filename.startswith(TIDEGATE)
     )
@@ -239,6 +240,7 @@ def decoded(text: str) -> UserErrorReport:
 
 def find(text: str) -> UserCodeError | SinkWriteFailed | None:
     """Return the user's error, or a sink's, inside the text of a Spark error, if there is one."""
+    # Spark's error has the text of the Python error somewhere in the middle, after its own.
     match = _MARK.search(text)
     if match is None:
         return None
@@ -279,6 +281,7 @@ def _is_of_the_engine(error: BaseException) -> bool:
 
 def _shown(value: Any) -> str:
     try:
+        # Both calls run code of the user's, which may raise.
         fields = getattr(value, "_asdict", None)
         text = repr(value) if fields is None else "(" + ", ".join(f"{k}={v!r}" for k, v in fields().items()) + ")"
     except Exception as error:

@@ -90,6 +90,7 @@ def rates(report: RunReport, now_ms: int) -> Rates:
     found: dict[str, tuple[float, float]] = dict.fromkeys(report.operators, (0.0, 0.0))
     if not epochs:
         return Rates(rows_in=0.0, operators=found)
+    # The oldest of them counts whole, so its time does, too.
     began_ms = epochs[0].ended_ms - epochs[0].duration_ms
     seconds = max(1, until_ms - began_ms) / 1000
     for epoch in epochs:

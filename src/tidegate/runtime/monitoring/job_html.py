@@ -18,6 +18,7 @@ _CELL = "padding:2px 16px 2px 0;text-align:left;vertical-align:top;background:no
 
 
 def job_html(report: RunReport) -> str:
+    # Not the clock of whoever shows it: a record may be days old, and the ages are those that it had.
     now_ms = report.written_ms
     rows = [
         *_answers(report, now_ms),

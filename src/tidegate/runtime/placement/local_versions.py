@@ -31,6 +31,7 @@ class LocalVersions:
 
     def claim_on(self, root: LocalRoot) -> list[TaskId]:
         """Return the tasks whose version is on this host. Nobody removes them from now on."""
+        # First: from here no other job removes what is looked for.
         left_lineages.take_back(root, self.job, self.lineage)
         with suppress(FileNotFoundError):
             # Of thousands of tasks, a host has had a few.

@@ -47,6 +47,7 @@ def put_down(notes: Mapping[str, bytes], last: int, every: int) -> dict[str, byt
 
 def _cut(entry: bytes, last: int) -> bytes:
     """Return the part of a compact entry up to batch `last`. Its lines are in batch order."""
+    # From the end: only the last interval goes, of a log that may have millions of lines.
     end = len(entry)
     while (begin := entry.rfind(b"\n", 0, end)) >= 0 and _batch_of(entry[begin + 1 : end]).batch > last:
         end = begin

@@ -79,6 +79,7 @@ def check_kept(directory: Path, read: Positions, sources: Collection[Source]) ->
         if entry is None:
             continue
         for url in _paths(directory / "sources" / str(place) / str(entry)):
+            # Spark logs URLs, in which a blank is `%20`.
             path = Path(unquote(urlsplit(url).path))
             if _is_local(url) and not path.exists():
                 raise FilesVanish(source.uid, str(path))
@@ -87,6 +88,7 @@ def check_kept(directory: Path, read: Positions, sources: Collection[Source]) ->
 def _paths(entry: Path) -> list[str]:
     """Return the files in one entry of Spark's file log; none for an entry that was compacted."""
     try:
+        # After the line with the version of the log.
         lines = entry.read_text().splitlines()[1:]
     except FileNotFoundError:
         return []

@@ -90,6 +90,7 @@ def ignores_positions(source: Source) -> bool:
 def plan_of(source: Source) -> str:
     """Return the logical and physical plans of a source, as Spark prints them."""
     text = io.StringIO()
+    # Public PySpark shows a plan only by printing it.
     with redirect_stdout(text):
         source.frame.explain(True)
     return text.getvalue()

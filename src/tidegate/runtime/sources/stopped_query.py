@@ -125,6 +125,7 @@ def _structs(path: str, struct: StructType) -> Iterator[tuple[str, list[tuple[st
 
 @contextmanager
 def _settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
+    # Spark reads a state with the settings of the session, which must be those that the query had.
     before = {name: spark.conf.get(name, None) for name in wanted}
     try:
         for name, value in wanted.items():

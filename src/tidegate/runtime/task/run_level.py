@@ -293,6 +293,7 @@ class _TaskAttempt:
             host_name=gethostname(),
         )
 
+        # Those of the levels above pass through unopened.
         acks = (*self.barriers.acks, encode(ack))
         poisoned = fault is not None
         level, sender, attempt = self.program.level, self.sender, self.attempt

@@ -50,6 +50,7 @@ class BroadcastElementContext:
             for scope.key, scope.key_group in states.keys_of(state):
                 function(scope.key, accessor)
         finally:
+            # No key is left behind: an access to keyed state that follows must fail instead of finding the last one's.
             scope.key, scope.key_group = None, -1
 
 
@@ -83,6 +84,7 @@ class BroadcastSide:
     def process(self, rows: Sequence[Any], times: Sequence[int | None] | None, out: list[Any]) -> None:
         scope, context = self._keyed.scope, self._context
         scope.key, scope.key_group = None, -1
+        # Only here: rows that every task sees change broadcast state alike, and rows with a key would not.
         self._operator.set_writable(True)
         try:
             for place, row in enumerate(rows):

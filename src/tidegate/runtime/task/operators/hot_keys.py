@@ -73,6 +73,7 @@ class KeySketch:
 
     def _forget(self) -> None:
         ordered = self._most_common(_KEPT + 1)
+        # Misra and Gries: what is taken from the forgotten ones is taken from all, so no rest is too high.
         least = ordered[-1][1]
         self._rows = {key: rows - least for key, rows in ordered[:-1] if rows > least}
 

@@ -42,6 +42,7 @@ class RowErrors:
         None: the operator has no key."""
         self.failed += 1
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        # One line for each task and epoch: a source of broken rows would fill the log.
         if self.failed == 1:
             _log.warning("operator %r: a row was skipped (%s), the first in this task and epoch", self._name, text)
         if self._choice.action is ErrorAction.DEAD_LETTER:

@@ -69,6 +69,7 @@ class ProcessorTimers:
 
     def register(self, expiry_ms: int) -> None:
         scope, time = self._scope, time_ms(expiry_ms)
+        # Also if it is deferred: the processor can list it at once.
         self._of_key.put(time, True)
         # Otherwise `due` would yield it in the same round, and a processor that always registers one would never end.
         if self._firing_until_ms is not None and time <= self._firing_until_ms:
@@ -109,6 +110,7 @@ class ProcessorTimers:
                 continue
             self._of_key.remove(time)
             self._deferred.pop((time, key), None)
+        # Only now, so that timers that the last one registered are deferred, too.
         self._firing_until_ms = None
         for (time, key), group in self._deferred.items():
             self._timers.register(self.domain, time, key, group)

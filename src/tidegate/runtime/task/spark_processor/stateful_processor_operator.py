@@ -88,6 +88,7 @@ class StatefulProcessorOperator(BatchOperator):
 
     def open(self, notices: Sequence[CheckpointNotice] = ()) -> None:
         for name in self._made.purged:
+            # Before `init`, in which the processor may read its states.
             self._states.purge(name)
         with self._errors():
             self._processor.init(ProcessorHandle(self.name, self._made, self._states, self._timers))
