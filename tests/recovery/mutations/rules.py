@@ -919,7 +919,7 @@ MUTATIONS = (
         "rescale-trust-once",
         "A restore after a failure trusts no version on local disk without its checksums",
         f"{RUNTIME}/epochs/runner.py",
-        "        accepted, self._accepted = self._accepted, {}\n",
+        "        accepted = self._accepted\n        self._accepted = {}\n",
         "        accepted = self._accepted\n",
         test="tests/unit/runtime/epochs/test_runner.py"
         "::test_after_a_rescale_tasks_run_where_most_of_their_state_is_and_use_it_in_place",

@@ -53,7 +53,9 @@ class UploadState:
         """Return the files of a task in the latest checkpoint; None: it has none there."""
         latest, digests = self.latest
         digest = digests.get(task)
-        return None if latest is None or digest is None else Stored(latest.term, latest.id, digest)
+        if latest is None or digest is None:
+            return None
+        return Stored(latest.term, latest.id, digest)
 
 
 def plan_checkpoint_work(

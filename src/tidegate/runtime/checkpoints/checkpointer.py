@@ -244,7 +244,9 @@ class Checkpointer:
 
         # What is not announced yet is announced when the time has come, though no other message arrives until then.
         for is_announced, expected_ms in ((id is not None, rows_ms), (to_empty, empty_ms)):
-            at_ms = None if is_announced else self._coordinator.announces_at(expected_ms)
+            if is_announced:
+                continue
+            at_ms = self._coordinator.announces_at(expected_ms)
             if at_ms is not None:
                 yield WakeAt(at_ms)
 

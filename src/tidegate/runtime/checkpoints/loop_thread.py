@@ -94,9 +94,11 @@ class LoopThread:
 
     def _process_next(self) -> None:
         now_ms = self._clock.now().monotonic_ms
-        timeout = None if self._wake_ms is None else max(0.0, (self._wake_ms - now_ms) / 1000)
+        timeout_s: float | None = None  # Without an alarm, only work wakes the thread.
+        if self._wake_ms is not None:
+            timeout_s = max(0.0, (self._wake_ms - now_ms) / 1000)
         try:
-            work = self._inbox.get(timeout=timeout)
+            work = self._inbox.get(timeout=timeout_s)
         except queue.Empty:
             # Before the work, which sets the next alarm.
             self._wake_ms = None

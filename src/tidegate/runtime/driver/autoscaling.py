@@ -136,7 +136,8 @@ class Autoscaler:
         """See what became of the rescale that was asked for."""
         if self._asked is None or not self._asked.done():
             return
-        error, self._asked = self._asked.exception(), None
+        error = self._asked.exception()
+        self._asked = None
         if error is None:
             self._failures = self._retry_ms = 0
         else:

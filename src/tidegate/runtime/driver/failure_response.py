@@ -77,9 +77,10 @@ class FailureResponse:
         # A driver that was paused wakes up to files that its successor has deleted. Whatever it stumbles over first, the reason
         # is that it has lost its claim, and only that tells its user, and who started it, what to do.
         # Not if the term broke: the newest entry may be one of this driver's own, and the claim that follows finds out.
-        lost = None if loop is None or loop.broken is not None else loop.ownership.claim_lost()
-        if lost is not None:
-            self._give_up(lost, kind_of(lost))
+        if loop is not None and loop.broken is None:
+            lost = loop.ownership.claim_lost()
+            if lost is not None:
+                self._give_up(lost, kind_of(lost))
 
         # Without checkpoints there is nothing to return to, and whoever asked for the stop waits for its result.
         if loop is None or job.durability is None or job.stop.is_asked():

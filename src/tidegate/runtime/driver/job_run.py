@@ -70,7 +70,10 @@ class JobRun(ObservedRun):
     def _record(self) -> RunRecorder | None:
         """A run with checkpoints is recorded beside them."""
         reporter, place = self._reporter, self.place
-        return None if place is None else RunRecorder(*place, reporter.report, reporter.notable, self._supervisor.ended)
+        if place is None:
+            return None  # A job without checkpoints has nowhere to keep a record.
+        storage, layout = place
+        return RunRecorder(storage, layout, reporter.report, reporter.notable, self._supervisor.ended)
 
     @property
     def place(self) -> tuple[Storage, JobLayout] | None:

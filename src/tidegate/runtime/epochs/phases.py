@@ -46,4 +46,6 @@ def between_epochs_ms(durations: Mapping[str, int]) -> int | None:
     those of the query's progress. None: it has none.
     """
     whole, epoch = durations.get("triggerExecution"), durations.get("addBatch")
-    return None if whole is None or epoch is None else max(0, whole - epoch)
+    if whole is None or epoch is None:
+        return None
+    return max(0, whole - epoch)

@@ -83,7 +83,8 @@ class ProcessingClock:
         return self._set(self._time.at(self._now()).at_least(checkpoint_ms))
 
     def _set(self, time: ProcessingTime) -> int:
-        before_ms, self._time = self._time.ahead_ms, time
+        before_ms = self._time.ahead_ms
+        self._time = time
         differed, differs = abs(before_ms) >= WARN_MS, abs(time.ahead_ms) >= WARN_MS
         if differs and (not differed or abs(time.ahead_ms) > abs(before_ms) + WARN_MS):
             if time.ahead_ms > 0:

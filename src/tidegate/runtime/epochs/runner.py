@@ -389,7 +389,8 @@ class EpochRunner:
         fire: their output belongs to an epoch whose output is awaited. Nothing of the epochs after the checkpoint
         counts any more. Hosts that still have versions are preferred, not required.
         """
-        accepted, self._accepted = self._accepted, {}
+        accepted = self._accepted
+        self._accepted = {}
         # The hosts of the discarded versions: they probably still have files of the checkpoint.
         self._placement.prefer(homes(orders, self._hosts()), LocalVersions.of(self.graph.job, self.lineage, orders))
         # From here no task has a version, so none can be on the wrong host, and the restore may place each of them anywhere.

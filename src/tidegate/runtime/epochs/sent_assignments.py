@@ -53,7 +53,8 @@ class SentAssignments:
         """The epoch has ended, whatever its outcome: nobody needs its orders. What cannot be deleted is swept."""
         if not self._stored or self._archive is None:
             return
-        paths, self._stored = self._stored, []
+        paths = self._stored
+        self._stored = []
         try:
             self._opened(self._archive).delete(paths)
         except StorageError as error:

@@ -64,7 +64,8 @@ class ChannelWriter:
 
     def take(self) -> Iterator[pa.RecordBatch]:
         """Return the batches to pass to Spark now. Each is made when it is asked for: copies of a broadcast share a payload."""
-        ready, self._ready = self._ready, []
+        ready = self._ready
+        self._ready = []
         return _batches(ready)
 
     def send_rows(self, edge: Edge, rows: Sequence[Any], own_slot: Slot | None) -> None:

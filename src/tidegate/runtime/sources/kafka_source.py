@@ -356,8 +356,10 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def recognise(error: BaseException) -> BaseException:
     """Convert an error of ours that a data source raised in Spark's helper process back to itself; return any other unchanged."""
     found = _RAISED.search(str(error))
-    kind = None if found is None else getattr(import_module(found[1]), found[2], None)
-    if found is None or not (isinstance(kind, type) and issubclass(kind, TidegateError)):
+    if found is None:
+        return error
+    kind = getattr(import_module(found[1]), found[2], None)
+    if not (isinstance(kind, type) and issubclass(kind, TidegateError)):
         return error
     # Without its constructor, whose arguments are lost: only the text crosses the process.
     ours: TidegateError = kind.__new__(kind)

@@ -275,8 +275,10 @@ class AttemptState:
 def _cache_bytes(backend: StateBackend, program: LevelProgram) -> int | None:
     """Divide the write cache of the slot among the operators of the level that have keyed state."""
     size = backend.write_cache_bytes if isinstance(backend, BudgetedBackend) else None
+    if size is None:
+        return None  # The backend limits the number of entries instead.
     keyed = sum(isinstance(node, Process) and any(spec.keyed for spec in node.states) for node in program.nodes)
-    return None if size is None else size // max(1, keyed)
+    return size // max(1, keyed)
 
 
 def tidy_versions(

@@ -64,14 +64,21 @@ def range_reader(archive: Archive | None) -> Callable[[str, int, int], bytes]:
 
 def traffic_since_last_report(archive: Archive | None) -> dict[str, tuple[int, int]]:
     """Return requests and bytes by kind that this process has sent to the job's storage, each once."""
-    found = None if archive is None else _stores.get(_key(archive))
-    return {} if found is None else found.traffic.take()
+    store = _store_of(archive)
+    return {} if store is None else store.traffic.take()
 
 
 def traffic(archive: Archive | None) -> object:
     """Return what this process has sent to the job's storage so far: a value that differs when more was sent."""
-    store = None if archive is None else _stores.get(_key(archive))
+    store = _store_of(archive)
     return None if store is None else store.traffic.total()
+
+
+def _store_of(archive: Archive | None) -> RoutedStorage | None:
+    """Return the job's storage, if this process has opened it."""
+    if archive is None:
+        return None
+    return _stores.get(_key(archive))
 
 
 def _key(archive: Archive) -> str:

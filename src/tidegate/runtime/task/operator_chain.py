@@ -156,6 +156,7 @@ class OperatorChain:
 
     def _operator(self, node: Node) -> Operator | None:
         match node:
+            # From the special kinds to the general one, which matches all of them.
             case Transform(kind="combine"):
                 return CombineOperator(node, self._function_context(node), self._emit_batches(node))
             case Transform(kind="async_map"):
@@ -192,7 +193,7 @@ class OperatorChain:
                 self._sinks.append(sink)
                 return sink
             case Source():
-                return None
+                return None  # Its rows are read by the attempt, which gives them to the operators of this level.
 
     def _function_context(self, node: Transform | Process) -> FunctionContext:
         return FunctionContext(node.name, self._slot, self._assignment.parallelism, self._assignment.epoch)

@@ -50,6 +50,7 @@ class WorkMeter:
         while True:
             before = time.monotonic()
             batch = next(source, None)
+            # Also after the last batch: a task waits for the end of its input, too.
             self._idle_s += time.monotonic() - before
             if batch is None:
                 return

@@ -142,7 +142,8 @@ class AsyncOperator(RowOperator):
 
     def _deliver(self) -> None:
         if self._out:
-            out, self._out = self._out, []
+            out = self._out
+            self._out = []
             self.rows_out += len(out)
             self._emit(out)
         for tag, rows in self._sides.items():

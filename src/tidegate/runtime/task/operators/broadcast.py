@@ -79,7 +79,9 @@ class BroadcastSide:
         return list(map(self._row, zip(*columns)))
 
     def times(self, rows: EdgeRows) -> list[int | None] | None:
-        return None if self._time_column is None else millis(rows.columns[self._time_column])
+        if self._time_column is None:
+            return None
+        return millis(rows.columns[self._time_column])
 
     def process(self, rows: Sequence[Any], times: Sequence[int | None] | None, out: list[Any]) -> None:
         scope, context = self._keyed.scope, self._context

@@ -289,7 +289,10 @@ class ProcessOperator:
 
     def count_timers(self, most: int) -> int | None:
         """Return the number of pending timers, at most `most`. None: the operator has no timers."""
-        return None if self._states.timers is None else self._states.timers.count(most)
+        timers = self._states.timers
+        if timers is None:
+            return None
+        return timers.count(most)
 
     def _fire(self, timers: TimerState, domain: TimeDomain, until_ms: int) -> int:
         out: list[Any] = []
