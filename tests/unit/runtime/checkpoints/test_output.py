@@ -525,7 +525,7 @@ def test_a_refusal_and_the_end_of_the_job_fail_requests_that_wait_for_output(pla
             early.result(WAIT_S)
         with pytest.raises(OutputStopped):
             job.loop.output_committed().result(WAIT_S)
-    for late in (job.loop.published, job.loop.request):
+    for late in (job.loop.output_committed, job.loop.request):
         with pytest.raises(EpochFailed, match="has ended"):
             late().result(WAIT_S)
 
