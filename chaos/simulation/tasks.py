@@ -197,14 +197,14 @@ class SimTasks(ABC):
         history = self.host.process.history if order.compares else None
         if order.compares:
             self.world.tally.events["publications that ask the target first"] += 1
-        batch = CommitBatch(order.sink, order.requests, history)
+        batch = CommitBatch(order.sink, order.committables, history)
         taken, error = yield from publish(batch)
         outcome = CommitOutcome.COMMITTED if error is None else outcome_of(error)
         self.host.tell(
             TaskCommitResult(
                 sink=str(order.sink),
-                marks=_marks(order.requests),
-                outcomes={outcome.name: len(order.requests)},
+                marks=_marks(order.committables),
+                outcomes={outcome.name: len(order.committables)},
                 outcome=outcome.name,
                 error=None if error is None else str(error),
                 taken=_marks(taken),

@@ -89,7 +89,7 @@ def test_a_sink_whose_committer_cannot_be_created_is_named() -> None:
 def test_a_target_that_cannot_be_reached_ends_no_start(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
     later = Target()
     committers(out=Target(error), other=later).check_targets(is_first=True)
-    assert "sink out takes no output now" in caplog.text
+    assert "sink out does not accept output now" in caplog.text
     assert later.asked == 1
 
 

@@ -40,7 +40,7 @@ from tidegate.runtime.epochs.check import Accepted, Broken, EpochCheck, Expected
 from tidegate.runtime.epochs.clocks import Clocks
 from tidegate.runtime.epochs.job_description import JobDescription
 from tidegate.runtime.epochs.pickling import pickled
-from tidegate.runtime.epochs.reports import commit_requests
+from tidegate.runtime.epochs.reports import committables_of
 from tidegate.runtime.exchange.assignment import Archive, CheckpointWork, TaskAssignment
 from tidegate.runtime.exchange.messages import Barrier, decode_barrier
 from tidegate.runtime.exchange.program import programs
@@ -158,7 +158,7 @@ class WordCount:
         self.versions |= {TASKS[ack.sender]: VersionId.parse(ack.version) for ack in acks if ack.version}
         report = epoch_report(
             self.epoch,
-            committables=commit_requests(acks, self.lineage, self.epoch),
+            committables=committables_of(acks, self.lineage, self.epoch),
             uploads=tuple((TASKS[ack.sender], item) for ack in acks for item in ack.uploads if ack.sender in heard),
         )
         self.loop.epoch_finished(report, self.snapshot(), True)

@@ -72,7 +72,7 @@ class Checkpointer:
         timing: Timing,
         output: OutputRelease,
         answers: Answers,
-        requests: CheckpointCalls,
+        calls: CheckpointCalls,
         chance: Callable[[], float],
     ) -> None:
         self._ownership = ownership
@@ -81,7 +81,7 @@ class Checkpointer:
         self._timing = timing
         self._output = output
         self._answers = answers
-        self._requests = requests
+        self._calls = calls
         self._chance = chance
         self._history = ownership.history
         self._store = ownership.store
@@ -90,13 +90,13 @@ class Checkpointer:
         self._announcements = uploads.announcements
         entry = self._store.entry
         self._coordinator = Coordinator(timing, job.tasks, entry.last_id, entry.base)
-        self._coordinator.statistics = requests.statistics
+        self._coordinator.statistics = calls.statistics
         self._materializer = Materializer(
             ownership, job, uploads, self._coordinator, cleaning=self._cleaning, chance=chance
         )
         if ownership.snapshot is not None and (base := entry.base) is not None:
             url = f"{self._history.storage.url}/{base.metadata}"
-            requests.statistics.restored(Restored(base.id, self._now().wall_ms, not base.owned, url))
+            calls.statistics.restored(Restored(base.id, self._now().wall_ms, not base.owned, url))
 
     def _now(self) -> Instant:
         return self._history.clock.now()
@@ -141,7 +141,7 @@ class Checkpointer:
         now = self._now()
         if not output:
             # Committed with its epoch and carried by no checkpoint: the rows are no longer needed.
-            yield from self._cleaning.discard([path for request in report.committables for path in request.staged])
+            yield from self._cleaning.discard([path for each in report.committables for path in each.staged])
         else:
             self._store.ledger.accept(report.committables)
         self._uploads.saw(snapshot)  # after the ledger: see `PendingUploads.work`
@@ -258,7 +258,7 @@ class Checkpointer:
             self._answers.give(request.token, ref)
 
     def _aborted(self, aborted: NotifyAborted) -> None:
-        self._requests.record_calls(aborted.id)
+        self._calls.record_calls(aborted.id)
         self._uploads.forget(aborted.id)
         self._cleaning.expect_leftovers()
         if aborted.epoch is not None and aborted.request.kind is not RequestKind.SAVEPOINT:
@@ -325,7 +325,7 @@ class Checkpointer:
             self._cleaning.expect_leftovers()  # of an attempt that was not accepted
             return
         if self._uploads.is_materialization(checkpoint_id):
-            self._requests.add(part.requests)
+            self._calls.add(part.requests)
             self._materializer.acknowledge(checkpoint_id, state, self._now())
             return
         ack = part.acknowledges(checkpoint_id)
@@ -375,7 +375,7 @@ class Checkpointer:
         yield from self._ownership.unpin_origin()
         yield from self.clean()
 
-        self._requests.record_calls(pending.id)
+        self._calls.record_calls(pending.id)
         yield from self._output.sweep_targets(committed_up_to)
         yield from self._act(self._informed().cleaned(len(dropped), self._now()))
 
@@ -423,7 +423,7 @@ class Checkpointer:
             self._store.follow_savepoint(ref, contents)
 
         actions = self._informed().on_completed(pending.id, ref, (), self._now())
-        self._requests.record_calls(pending.id)
+        self._calls.record_calls(pending.id)
         yield from self._output.release()
         yield from self._act(actions)
 

@@ -65,20 +65,20 @@ class Committers:
         self.done = SinkCommits()
         """Commits of output that is committed with its epoch."""
 
-    def commit(self, requests: tuple[Committable, ...], for_good: bool) -> None:
+    def commit(self, committables: tuple[Committable, ...], for_good: bool) -> None:
         """`for_good`: no checkpoint carries any output of the job, so nothing will ever be committed again."""
         for uid, committer in self.committers.items():
-            if found := [request for request in requests if request.sink == uid]:
+            if own := [each for each in committables if each.sink == uid]:
                 started = SYSTEM_CLOCK.now()
-                self._commit(uid, committer, found)
+                self._commit(uid, committer, own)
 
                 now = SYSTEM_CLOCK.now()
-                self.done.committed(uid, now.since(started), len(found), now.wall_ms)
-                self.done.committed_up_to([uid], max(request.epoch for request in found))
+                self.done.committed(uid, now.since(started), len(own), now.wall_ms)
+                self.done.committed_up_to([uid], max(each.epoch for each in own))
 
                 # Otherwise a checkpoint may still carry output of attempts that look discarded from here.
                 if for_good and sweeps(committer):
-                    last = max(found, key=lambda request: request.epoch)
+                    last = max(own, key=lambda each: each.epoch)
                     try:
                         committer.sweep(Settled(last.lineage, uid, last.epoch))
                     except Exception as error:
@@ -87,12 +87,12 @@ class Committers:
                         )
 
     @staticmethod
-    def _commit(uid: Uid, committer: Committer, requests: list[Committable]) -> None:
+    def _commit(uid: Uid, committer: Committer, committables: list[Committable]) -> None:
         """A target that refuses the rows would refuse them after every restart, so the job stops; other errors restart it."""
         try:
-            committer.commit(requests)
+            committer.commit(committables)
         except Exception as error:
-            outcome, epoch = outcome_of(error), max(request.epoch for request in requests)
+            outcome, epoch = outcome_of(error), max(each.epoch for each in committables)
             if not outcome.stops_the_job:
                 raise
             kept = "The epoch does not count: the next start reads its rows again."
@@ -121,7 +121,9 @@ class Committers:
                         f"Sink {uid!r}: its target does not answer: {said}. No row was read. Correct its address, or run the "
                         "job again when it answers."
                     ) from error
-                log.warning("the target of sink %s takes no output now, which will wait for it: %s", uid, error)
+                log.warning(
+                    "the target of sink %s does not accept output now; output waits until it does: %s", uid, error
+                )
 
     def markers(self, lineage: Lineage) -> dict[Uid, Collection[EpochId]]:
         """Return the markers of this lineage in all targets that can be asked. A target that is not reachable now is asked

@@ -47,7 +47,7 @@ class TermEdge:
                 return do(inner, self._term.owned.history.storage)
             case _:
                 # Through the meter: these requests are the cost of a checkpoint.
-                return do(effect, self._term.requests.storage)
+                return do(effect, self._term.calls.storage)
 
     def _post_result(self, result: CommitResult) -> None:
         """Called by the thread of a sink."""

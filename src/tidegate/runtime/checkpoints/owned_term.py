@@ -137,7 +137,7 @@ class OwnedTerm:
         try:
             yield from self.show_life(0)
         except StorageError as error:
-            log.debug("the log could not be asked who owns the job: %s", error)
+            log.debug("who owns the job could not be read from its log: %s", error)
 
 
 def staged_by(committable: Committable) -> tuple[str, ...]:

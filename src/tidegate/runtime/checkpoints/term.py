@@ -41,7 +41,7 @@ class RunningTerm:
         """`owned` has been recovered. `chance` draws a number between 0 and 1, wherever something is left to chance."""
         self.owned = owned
         self.answers = Answers()
-        self.requests = CheckpointCalls(owned.history.storage, statistics)
+        self.calls = CheckpointCalls(owned.history.storage, statistics)
         self.output = OutputRelease(
             ownership=owned,
             sinks=sinks,
@@ -60,7 +60,7 @@ class RunningTerm:
             timing=self.timing,
             output=self.output,
             answers=self.answers,
-            requests=self.requests,
+            calls=self.calls,
             chance=chance,
         )
 

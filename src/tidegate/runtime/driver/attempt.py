@@ -128,7 +128,7 @@ class Attempt:
             job.events.initialized(started)
         else:
             found = loop.ownership.restore_point().checkpoint_id
-            log.info("job %s brings back the state of checkpoint %d in %d tasks", job.name, found, len(self._orders))
+            log.info("job %s restores the state of checkpoint %d in %d tasks", job.name, found, len(self._orders))
             report = job.runner.restore(self._orders)
             sizes = {task: order.sizes_bytes() for task, order in self._orders.items()}
             job.events.initialized(started, found, sizes, report.acks)

@@ -38,7 +38,7 @@ class RunsHere:
                 f"Job {job!r} is already running in this process: {run!r}. Stop it with run.stop(), or start the job with "
                 "job.start(…, restart=True), which stops the old run first. With checkpoints, the new run continues from there."
             )
-        log.info("job %s is running in this process; it stops, and starts again", job)
+        log.info("job %s is running in this process; it is stopped and started again", job)
         try:
             run.stop()
         except Exception as error:

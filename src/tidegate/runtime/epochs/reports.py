@@ -57,7 +57,7 @@ def added_rows(counts: Iterable[Mapping[str, tuple[int, int]]]) -> dict[str, tup
     return total
 
 
-def commit_requests(acks: Iterable[TaskAck], lineage: Lineage, epoch: EpochId) -> tuple[Committable, ...]:
+def committables_of(acks: Iterable[TaskAck], lineage: Lineage, epoch: EpochId) -> tuple[Committable, ...]:
     """What the sinks prepared in all tasks."""
     return tuple(
         Committable(

@@ -46,7 +46,7 @@ from tidegate.runtime.epochs.own_modules import ship_own_modules
 from tidegate.runtime.epochs.phases import epoch_phases
 from tidegate.runtime.epochs.pickling import pickled
 from tidegate.runtime.epochs.processing_time import ProcessingClock
-from tidegate.runtime.epochs.reports import EpochReport, added_rows, commit_requests
+from tidegate.runtime.epochs.reports import EpochReport, added_rows, committables_of
 from tidegate.runtime.epochs.restore_work import homes, restore_work, trusting
 from tidegate.runtime.epochs.sent_assignments import SentAssignments
 from tidegate.runtime.epochs.settings import Settings
@@ -244,7 +244,7 @@ class EpochRunner:
             hosts={TaskId(ack.level, Slot(ack.sender)): HostId(ack.host) for ack in check.acks if ack.level > 0},
             ended_ms=SYSTEM_CLOCK.now().wall_ms,
             control_bytes=sum(map(len, rows)),
-            committables=commit_requests(check.acks, self.lineage, epoch.id),
+            committables=committables_of(check.acks, self.lineage, epoch.id),
             uploads=tuple((TaskId(ack.level, Slot(ack.sender)), item) for ack in check.acks for item in ack.uploads),
             watermark_ms=epoch.time.watermark_ms,
             input_watermark_ms=epoch.time.applied_ms,

@@ -166,7 +166,7 @@ class SlotPlacement:
                 self._slowest_ms = max(self._slowest_ms // 2, round((time.monotonic() - started) * 1000))
                 return found
 
-            log.info("tasks have no place yet: %s", found.reason)
+            log.info("tasks could not be placed yet: %s", found.reason)
             # Otherwise every try would fail at once, until the time is over.
             if isinstance(found.reason, str) and is_dead(self._session):
                 raise EpochFailed(

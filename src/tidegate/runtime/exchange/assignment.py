@@ -37,14 +37,14 @@ class CommitOrder:
     sink: Uid
     lane: int
     """The slot whose output it is, perhaps one of an older parallelism; `ALL_SLOTS` for a sink whose slots are not stable."""
-    requests: tuple[Committable, ...] = field(repr=False)
+    committables: tuple[Committable, ...] = field(repr=False)
     compares: bool = False
     """Compare the markers of all slots with the job's history first: nobody could ask the target when the job started."""
 
     @property
     def end(self) -> tuple[EpochId, Slot]:
-        """Two orders of one lane with the same end request the same output."""
-        return self.requests[-1].epoch, self.requests[-1].slot
+        """Two orders of one lane with the same end are for the same output."""
+        return self.committables[-1].epoch, self.committables[-1].slot
 
 
 ALL_SLOTS = -1

@@ -68,13 +68,14 @@ class BackgroundCommit:
     """Whether some task has acknowledged the result. Its epoch may have been discarded."""
 
     def run(self, committer: Callable[[], Committer], history: History | None = None) -> None:
-        requests, started = self.order.requests, time.monotonic()
+        committables = self.order.committables
+        started = time.monotonic()
         try:
             target = committer()
             if self.order.compares and history is not None:
                 # Here and not in the driver, which could not reach the target when the job started.
                 check_markers(target, self.order.sink, history)
-            for part in calls_of(target, requests, lambda request: request.epoch):
+            for part in calls_of(target, committables, lambda each: each.epoch):
                 outcomes = target.commit(part)
                 reach("task-commit.1-committed", sink=self.order.sink)
                 self.outcomes.update(each.name for each in (outcomes or [CommitOutcome.COMMITTED] * len(part)))
@@ -105,7 +106,7 @@ class BackgroundCommit:
         taken = _marks(self.taken) if self.error is not None else ()
         return TaskCommitResult(
             sink=self.order.sink,
-            marks=_marks(self.order.requests),
+            marks=_marks(self.order.committables),
             outcomes=dict(self.outcomes),
             outcome=self.outcome.name,
             error=self.error,
@@ -164,6 +165,6 @@ def _forget_older(run: str, term: Term) -> None:
                 log.warning("connections of sink %s could not be closed: %s", key[2], error)
 
 
-def _marks(requests: Sequence[Committable]) -> tuple[OutputMark, ...]:
-    last = {(request.lineage, request.slot): request.epoch for request in requests}
+def _marks(committables: Sequence[Committable]) -> tuple[OutputMark, ...]:
+    last = {(each.lineage, each.slot): each.epoch for each in committables}
     return tuple(OutputMark(lineage, slot, epoch.term, epoch.number) for (lineage, slot), epoch in last.items())

@@ -121,7 +121,7 @@ class Job:
         """What the tasks of the next epoch are asked to publish."""
         self.loop.rewind()  # returns when the thread has done all that came before
         orders = [order for each in self.loop.uploads.work(empty=True)[1].commits for order in each]
-        return [(order.lane, [request.epoch for request in order.requests]) for order in orders]
+        return [(order.lane, [request.epoch for request in order.committables]) for order in orders]
 
     def checkpoint(self) -> None:
         """Take one; its output may wait."""

@@ -580,7 +580,7 @@ def test_a_target_that_refuses_after_a_checkpoint_does_not_keep_a_job_from_start
     (tmp_path / "file").touch()
     with claimed(writing(tmp_path / "file" / "out"), tmp_path / "checkpoints", KEYS_8) as owned:
         assert owned.restore_point().checkpoint_id == 1
-    assert "the target of sink out takes no output now, which will wait for it" in caplog.text
+    assert "the target of sink out does not accept output now" in caplog.text
 
 
 def leave_marker(folder: Path, lineage: Lineage, epoch: EpochId) -> None:
