@@ -73,7 +73,9 @@ class JobRun(ObservedRun):
         if place is None:
             return None  # A job without checkpoints has nowhere to keep a record.
         storage, layout = place
-        return RunRecorder(storage, layout, reporter.report, reporter.notable, self._supervisor.ended)
+        return RunRecorder(
+            storage, layout, report=reporter.report, notable=reporter.notable, ended=self._supervisor.ended
+        )
 
     @property
     def place(self) -> tuple[Storage, JobLayout] | None:
