@@ -259,7 +259,7 @@ class Epochs:
 
     def await_pending_checkpoint(self, loop: CheckpointLoop) -> None:
         """Before an epoch that is probably slow: give the checkpoint in progress, if there is one, a moment to complete, and an
-        empty epoch for its uploads. Then the next one is announced to the slow epoch, whose tasks store what they seal at once."""
+        empty epoch for its uploads. Then the next one is announced to the slow epoch, whose tasks then store theirs at once."""
         uploads = loop.uploads
         latest = time.monotonic() + loop.timing.pause_ms(self._last_ms) / 1000
         helped = False

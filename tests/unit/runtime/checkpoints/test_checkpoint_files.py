@@ -124,7 +124,7 @@ def test_files_of_one_checkpoint_are_in_its_folder_and_deleted_with_it(tmp_path:
 
 @pytest.mark.feature("C1", "D27", "E11")
 @pytest.mark.usefixtures("lists")
-def test_checkpoints_are_taken_and_deleted_automatically(tmp_path: Path) -> None:
+def test_checkpoints_are_taken_and_dropped_without_a_request(tmp_path: Path) -> None:
     with Driver(tmp_path, interval=1_000, inline_threshold=0) as driver:
         for key in range(5):
             driver.pass_time(1_000)

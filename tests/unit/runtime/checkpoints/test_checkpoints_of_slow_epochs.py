@@ -43,7 +43,7 @@ def with_a_checkpoint_in_progress(driver: Driver) -> None:
 
 
 @pytest.mark.feature("C37")
-def test_a_slow_epoch_waits_for_the_previous_checkpoint_and_gets_its_own_announced(tmp_path: Path) -> None:
+def test_a_slow_epoch_begins_when_the_checkpoint_before_it_is_complete_and_its_own_is_announced(tmp_path: Path) -> None:
     with Driver(tmp_path, interval=INTERVAL_MS) as driver:
         driver.epoch_ms = SLOW_MS
         with_a_checkpoint_in_progress(driver)

@@ -215,7 +215,7 @@ def test_a_checkpoint_reuses_files_of_the_last_one_if_the_job_or_the_request_say
 
 @pytest.mark.feature("I11", "I24")
 @pytest.mark.parametrize("form", ["CANONICAL", "NATIVE"])
-def test_a_savepoint_records_its_format(place: Place, form: str) -> None:
+def test_the_metadata_of_a_savepoint_names_its_format(place: Place, form: str) -> None:
     with place.run() as loop:
         path = loop.savepoint(str(place.folder / "sp"), terminal=False, format=form).result(WAIT_S)
         assert loop.statistics.latest_savepoint is not None
@@ -426,7 +426,7 @@ def test_a_restart_returns_to_the_latest_completed_checkpoint(place: Place) -> N
         assert loop.ownership.restore_point().checkpoint_id == 3
 
 
-def test_the_path_in_statistics_can_be_opened_from_anywhere(place: Place) -> None:
+def test_the_path_in_the_statistics_can_be_opened_from_anywhere(place: Place) -> None:
     with place.run() as loop:
         loop.request().result(WAIT_S)
         last = loop.statistics.latest_completed
@@ -602,7 +602,7 @@ class Ending(RunOf):
 
 
 @pytest.mark.feature("I14")
-def test_a_stop_hands_on_where_and_how_its_savepoint_is_written_and_whether_to_drain(place: Place) -> None:
+def test_a_stop_passes_on_target_format_and_drain_of_its_savepoint(place: Place) -> None:
     with place.run() as loop:
         run, target = Ending(loop), str(place.folder / "sp")
         assert run.stop_with_savepoint(target, drain=True, format="native") == "/sp/savepoint-1"
@@ -650,7 +650,7 @@ def test_a_checkpoint_is_taken_when_it_is_due_although_no_epoch_follows(place: P
 
 @pytest.mark.feature("D5")
 @pytest.mark.parametrize("epochs", [0, 1])
-def test_a_checkpoint_expires_although_nothing_happens_at_that_time(place: Place, epochs: int) -> None:
+def test_a_checkpoint_expires_without_any_other_event(place: Place, epochs: int) -> None:
     with place.run(options={"execution.checkpointing.timeout": "300 ms"}) as loop:
         loop.begin_at(place.epoch(loop))
         asked = loop.request()
@@ -673,7 +673,7 @@ class TakenWhileRead(deque[EpochSnapshot]):
 
 
 @pytest.mark.feature("C25", "H12")
-def test_tasks_keep_the_version_of_an_epoch_recorded_while_their_work_is_planned(place: Place) -> None:
+def test_tasks_keep_the_version_of_an_epoch_that_ends_while_their_orders_are_made(place: Place) -> None:
     with place.run() as loop:
         task, held = TaskId(1, Slot(0)), threading.Event()
         epoch = EpochId(loop.ownership.restore_point().term, 2)
@@ -696,7 +696,7 @@ def test_tasks_keep_the_version_of_an_epoch_recorded_while_their_work_is_planned
 
 
 @pytest.mark.feature("C2", "C11")
-def test_epochs_report_and_continue_while_a_checkpoint_completes(place: Place) -> None:
+def test_epochs_report_and_continue_while_a_checkpoint_is_being_completed(place: Place) -> None:
     entered, may_go_on = threading.Event(), threading.Event()
 
     def hold(point: str, **context: object) -> None:

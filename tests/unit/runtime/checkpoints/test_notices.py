@@ -56,7 +56,7 @@ def test_a_notice_is_taken_once_in_the_order_of_ids_and_an_abort_before_a_comple
     assert notices.take(empty=True) == {}
 
 
-def test_the_source_stage_is_notified_in_an_epoch_with_rows_and_needs_no_extra_epoch() -> None:
+def test_the_source_stage_is_notified_in_an_epoch_with_rows_and_needs_no_epoch_of_its_own() -> None:
     notices = CheckpointNotices({0})
     notices.add(epoch(3), complete=True)
     assert not notices.are_waiting()
@@ -68,7 +68,7 @@ def test_the_source_stage_is_notified_in_an_epoch_with_rows_and_needs_no_extra_e
 
 
 @pytest.mark.feature("J27")
-def test_a_completed_checkpoint_is_announced_in_the_next_epoch_exactly_once(tmp_path: Path) -> None:
+def test_functions_are_notified_of_a_completed_checkpoint_once_in_the_next_epoch(tmp_path: Path) -> None:
     with Driver(tmp_path, listening=LEVEL) as driver:
         assert not driver.loop.uploads.has_work()
         driver.run_epoch(0)
@@ -90,7 +90,9 @@ def test_nothing_is_sent_and_no_epoch_is_run_for_a_job_without_listeners(tmp_pat
 
 
 @pytest.mark.feature("J27")
-def test_an_aborted_checkpoint_is_announced_and_the_next_one_completes_with_its_work(tmp_path: Path) -> None:
+def test_functions_are_notified_of_an_aborted_checkpoint_and_the_next_one_completes_with_the_same_work(
+    tmp_path: Path,
+) -> None:
     with Driver(tmp_path, listening=LEVEL, tolerable_failures=1) as driver:
         at = driver.run_epoch(0)
         driver.loop.request()
@@ -123,7 +125,7 @@ def test_functions_are_notified_of_a_savepoint_only_if_it_ends_the_job(tmp_path:
 
 
 @pytest.mark.feature("J27")
-def test_functions_are_not_notified_of_a_failed_savepoint(tmp_path: Path) -> None:
+def test_functions_are_not_notified_of_a_savepoint_that_fails(tmp_path: Path) -> None:
     with Driver(tmp_path, listening=LEVEL) as driver:
         driver.run_epoch(0)
         answer = driver.loop.savepoint(str(tmp_path / "savepoints"), terminal=False)
@@ -134,7 +136,7 @@ def test_functions_are_not_notified_of_a_failed_savepoint(tmp_path: Path) -> Non
 
 
 @pytest.mark.feature("J27")
-def test_the_first_epoch_after_a_restart_is_notified_of_the_restored_checkpoint(tmp_path: Path) -> None:
+def test_the_first_epoch_after_a_restart_notifies_of_the_checkpoint_that_the_job_continues_from(tmp_path: Path) -> None:
     """The driver may have died before anybody was told."""
     with Driver(tmp_path, listening=LEVEL) as driver:
         driver.run_epoch(0)
@@ -149,7 +151,7 @@ def test_the_first_epoch_after_a_restart_is_notified_of_the_restored_checkpoint(
 
 
 @pytest.mark.feature("J27")
-def test_a_rewind_notifies_of_the_restored_checkpoint_again_and_of_aborted_ones(tmp_path: Path) -> None:
+def test_a_job_that_returns_to_a_checkpoint_notifies_of_it_again_and_of_those_that_it_aborted(tmp_path: Path) -> None:
     """What functions did when they were told is undone with their state."""
     with Driver(tmp_path, listening=LEVEL) as driver:
         driver.checkpoint(0)

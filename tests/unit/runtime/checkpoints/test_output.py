@@ -246,7 +246,7 @@ def test_a_sink_that_is_down_holds_up_no_other(place: Place) -> None:
 
 
 @pytest.mark.feature("J21")
-def test_a_manual_checkpoint_returns_when_its_output_is_committed(place: Place) -> None:
+def test_a_manual_checkpoint_is_answered_when_its_output_is_committed(place: Place) -> None:
     out = Target()
     out.error = OSError("down")
     with place.run(out=out) as job:
@@ -302,7 +302,7 @@ def test_only_a_savepoint_that_carries_output_leaves_a_record_and_one_however_of
     assert len([name for name in place.records() if "/committed/" in name]) == 1
 
 
-def test_output_of_a_savepoint_is_not_offered_again_after_a_later_run_committed_it(place: Place) -> None:
+def test_output_of_a_savepoint_is_not_offered_again_when_a_later_run_has_committed_it(place: Place) -> None:
     """The run that took the savepoint died before it could record that."""
     out = Target()
     out.error = OSError("down")
@@ -321,7 +321,7 @@ def test_output_of_a_savepoint_is_not_offered_again_after_a_later_run_committed_
         assert any("/committed/" in name for name in place.records())
 
 
-def test_all_uncommitted_output_of_a_savepoint_is_offered_to_its_sinks(place: Place) -> None:
+def test_uncommitted_output_of_a_savepoint_is_offered_in_full(place: Place) -> None:
     out = Target()
     out.error = OSError("down")
     with place.run(out=out) as job:
@@ -362,7 +362,7 @@ def test_output_committed_while_a_run_ends_is_recorded(place: Place) -> None:
     assert len(place.records()) == 1
 
 
-def test_output_committed_while_a_run_is_abandoned_is_recorded(place: Place) -> None:
+def test_output_committed_while_a_run_is_left_is_recorded(place: Place) -> None:
     out = Target()
     with place.run(out=out) as job:
         out.open.clear()
@@ -392,7 +392,7 @@ def test_another_job_cannot_claim_a_savepoint_with_uncommitted_output(place: Pla
         pass
 
 
-def test_output_dropped_with_its_sink_is_not_recorded_as_committed(place: Place) -> None:
+def test_discarded_output_is_not_recorded_as_committed(place: Place) -> None:
     out = Target()
     out.error = OSError("down")
     with place.run(out=out) as job:
@@ -408,7 +408,7 @@ def test_output_dropped_with_its_sink_is_not_recorded_as_committed(place: Place)
 
 
 @pytest.mark.parametrize("end", ["killed", "finished", "stopped"])
-def test_discarded_output_is_not_committed_by_a_later_start_from_the_savepoint(place: Place, end: str) -> None:
+def test_discarded_output_is_not_committed_by_a_return_to_the_savepoint(place: Place, end: str) -> None:
     """The first checkpoint without it settles the question, also if that checkpoint is deleted later."""
     out = Target()
     out.error = OSError("down")
@@ -484,7 +484,7 @@ def test_output_is_not_discarded_if_the_driver_is_killed_before_it_was_recorded(
         assert len(out.published) == 1
 
 
-def test_discarded_output_is_committed_if_its_record_is_deleted(place: Place) -> None:
+def test_deleting_the_record_of_discarded_output_gets_it_committed(place: Place) -> None:
     """The warning says so. A start that found the record has not recorded the output as published."""
     out = Target()
     out.error = OSError("down")
@@ -552,7 +552,7 @@ def test_a_sweep_requested_while_another_begins_is_not_lost() -> None:
 
 
 @pytest.mark.feature("I14", "J21")
-def test_the_next_start_commits_the_waiting_output_of_a_terminal_savepoint(place: Place) -> None:
+def test_waiting_output_of_a_terminal_savepoint_is_committed_by_the_next_start(place: Place) -> None:
     out = Target()
     out.error = OSError("down")
     with place.run(out=out) as job:
@@ -567,7 +567,7 @@ def test_the_next_start_commits_the_waiting_output_of_a_terminal_savepoint(place
     assert len(out.published) == 1
 
 
-def test_a_new_lineage_from_the_newest_savepoint_commits_the_output_it_carries(place: Place) -> None:
+def test_a_new_line_of_history_from_the_newest_savepoint_commits_its_output(place: Place) -> None:
     out = Target()
     out.error = OSError("down")
     with place.run(out=out) as job:
@@ -579,7 +579,7 @@ def test_a_new_lineage_from_the_newest_savepoint_commits_the_output_it_carries(p
         assert len(out.published) == 1
 
 
-def test_a_start_under_another_name_warns_of_uncommitted_output_and_strict_refuses_it(
+def test_a_start_under_another_name_warns_of_uncommitted_output_and_is_refused_if_strict(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     out = Target()
@@ -710,7 +710,7 @@ def test_a_sink_for_which_too_much_output_waits_holds_the_next_batch(
         eventually(lambda: job.loop.held_by() is None)
 
 
-def test_sinks_sweep_on_their_own_thread_up_to_the_committed_epoch(place: Place) -> None:
+def test_sinks_sweep_on_their_own_thread_up_to_committed_output(place: Place) -> None:
     out = Target()
     with place.run(out=out) as job:
         first = job.epoch("out")
@@ -761,7 +761,7 @@ def told(
     job.epoch(published=(found,))
 
 
-def test_tasks_commit_stage_by_stage_and_the_next_term_begins_when_all_slots_are_done(place: Place) -> None:
+def test_tasks_commit_one_stage_after_the_other_and_the_next_term_begins_when_all_slots_are_done(place: Place) -> None:
     out, keyed = Target(), TaskSink(1, stable=True)
     with place.run(out=out, tasks=keyed) as job:
         old = [job.epoch("out", slots=3) for _ in range(2)]
@@ -916,7 +916,7 @@ def test_tasks_ask_a_target_that_could_not_be_asked_until_it_has_taken_output(pl
         assert compares(job) == [False]
 
 
-def test_a_report_of_a_task_does_not_make_the_driver_begin_a_second_commit() -> None:
+def test_the_report_of_a_task_does_not_make_the_driver_commit_a_second_time() -> None:
     """An order that was given before the driver took over is answered while the driver publishes."""
     schedule, last = ReleaseSchedule(), EpochId(Term(1), 2)
     due = Ledger(commit_of(EpochId(Term(1), number)) for number in (1, 2)).up_to(last)

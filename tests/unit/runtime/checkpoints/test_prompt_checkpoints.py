@@ -231,7 +231,7 @@ def test_an_acknowledgement_counts_until_the_very_end(driver: Driver) -> None:
 
 
 @pytest.mark.feature("C37")
-def test_an_unknown_outcome_of_a_publication_ends_the_term(driver: Driver) -> None:
+def test_an_unknown_outcome_of_a_log_entry_ends_the_term(driver: Driver) -> None:
     """As it does when an epoch brings the last acknowledgement: only a new claim tells what is in the log."""
     driver.run_epoch(3)
     driver.pass_time(INTERVAL_MS)
@@ -246,7 +246,7 @@ def test_an_unknown_outcome_of_a_publication_ends_the_term(driver: Driver) -> No
     driver.owned.store.entry = replace(driver.owned.store.entry, outcome=RunOutcome.FAILED)
 
 
-def test_requests_still_fail_with_a_reason(driver: Driver) -> None:
+def test_an_expired_checkpoint_fails_its_request_with_a_reason(driver: Driver) -> None:
     driver.run_epoch(3)
     answer = driver.loop.request()
     driver.settle()

@@ -51,7 +51,7 @@ def test_a_stored_acknowledgement_is_one_write_more(tmp_path: Path) -> None:
     assert only.requests.reads >= 1
 
 
-def test_materialized_versions_count_for_the_next_checkpoint(tmp_path: Path) -> None:
+def test_whole_versions_stored_with_a_changelog_count_for_the_next_checkpoint(tmp_path: Path) -> None:
     with Driver(tmp_path, interval="1 h") as driver:
         driver.checkpoint(0)
         driver.settle()

@@ -214,7 +214,7 @@ def test_options_reach_the_settings() -> None:
     assert settings.autoscaler == AutoscalerConfig(enabled=True, window_ms=180_000)
 
 
-def test_pending_rows_are_those_of_the_sources_that_tell() -> None:
+def test_pending_rows_are_those_of_the_sources_that_report_them() -> None:
     kafka = {"endOffset": {"t": {"0": 5}}, "latestOffset": {"t": {"0": 12}}}
 
     progress = {"durationMs": {}, "sources": [kafka, {"endOffset": 3, "latestOffset": 4}, kafka]}

@@ -273,7 +273,7 @@ def test_a_stop_that_comes_after_the_drain_does_not_make_a_finished_job_a_cancel
 
 
 @pytest.mark.feature("C50", "C51")
-def test_a_drained_job_has_finished_and_a_start_says_so(tmp_path: Path) -> None:
+def test_a_plain_start_of_a_drained_job_reports_that_it_has_finished(tmp_path: Path) -> None:
     target, place = Target(), Place(tmp_path)
     with place.run(out=target) as job:
         run = Drained(tmp_path, job, target)

@@ -146,7 +146,7 @@ def test_a_start_from_a_savepoint_that_names_a_file_outside_moves_nothing(home: 
     assert home.files() == before
 
 
-def test_a_start_from_the_unchanged_savepoint_commits_its_file(home: Home) -> None:
+def test_a_start_from_the_savepoint_as_it_was_written_commits_its_file(home: Home) -> None:
     with home.started() as loop:
         loop.output_committed().result(WAIT_S)
     (file,) = home.out.glob("*.json")

@@ -81,7 +81,7 @@ def test_a_first_start_and_a_record_that_cannot_be_read_are_no_crash(tmp_path: P
     assert lost(History(tmp_path / "empty")) is None
 
 
-def test_a_forced_start_says_so_only_of_a_driver_that_is_certainly_dead(tmp_path: Path) -> None:
+def test_a_forced_start_reports_a_dead_driver_only_if_it_is_certainly_dead(tmp_path: Path) -> None:
     assert lost(history_of(tmp_path / "alive", run_report(process=this_process())), force=True) is None
     assert lost(history_of(tmp_path / "dead", run_report(process=killed_process())), force=True) is not None
 
@@ -96,7 +96,7 @@ def test_a_dead_driver_is_the_oldest_failure_of_the_next_run() -> None:
     assert [each.kind for each in reporter._failures()] == ["engine", "driver-lost"]
 
 
-def test_listeners_and_the_log_report_a_dead_driver() -> None:
+def test_listeners_and_the_log_get_the_failure_of_a_dead_driver() -> None:
     heard: list[Any] = []
     events = JobEvents("orders", [SimpleNamespace(on_failure=heard.append)])  # type: ignore[list-item]
     events.driver_lost(LINE, 7)

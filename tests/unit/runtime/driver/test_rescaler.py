@@ -291,7 +291,7 @@ def test_a_checkpoint_that_fails_lets_the_job_continue_as_it_was(rescaled: Resca
     rescaled.epoch()
 
 
-def test_a_stop_comes_first(rescaled: Rescaled) -> None:
+def test_a_stop_takes_precedence_over_a_rescale(rescaled: Rescaled) -> None:
     rescaled.epoch()
     stop = rescaled.job.stop
     faults.arm(lambda point, **context: stop.asked.set() if point == "rescale.2-saved" else None)
@@ -302,7 +302,7 @@ def test_a_stop_comes_first(rescaled: Rescaled) -> None:
     assert rescaled.job.began == [2]
 
 
-def test_a_batch_that_waits_for_a_sink_makes_way(rescaled: Rescaled) -> None:
+def test_a_rescale_interrupts_a_batch_that_waits_for_a_sink(rescaled: Rescaled) -> None:
     attempt, loop = rescaled.supervisor.attempt, rescaled.job.loop
     rescaled.epoch()
     held: Any = SimpleNamespace(sink="out")
@@ -328,7 +328,7 @@ def test_metrics_forget_the_tasks_of_slots_that_are_gone(rescaled: Rescaled) -> 
     assert [str(task) for task in metrics._tasks] == ["L0-S0", "L0-S1", "L0-S2", "L1-S0"]
 
 
-def test_the_history_has_the_time_in_which_no_batch_was_read() -> None:
+def test_a_rescale_history_has_the_pause_without_batches() -> None:
     clock = ManualClock()
     history = RescaleHistory(clock=clock)
     history.begin(2, 4)

@@ -68,7 +68,7 @@ def test_error_separates_settings_that_can_still_be_changed():
     assert told[3].startswith('    .config("spark.shuffle.reduceLocality.enabled", "false")')
 
 
-def test_letters_may_be_capital():
+def test_values_of_settings_are_compared_without_case():
     check({key: value.upper() for key, value in RIGHT.items()})
 
 

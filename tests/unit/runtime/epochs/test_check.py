@@ -50,7 +50,7 @@ def test_a_whole_epoch_is_accepted():
 
 @pytest.mark.feature("C14")
 @pytest.mark.parametrize("lost", range(4))
-def test_each_missing_acknowledgement_breaks_it(lost):
+def test_each_missing_acknowledgement_breaks_the_epoch(lost):
     acks = two_levels()
     del acks[lost]
     assert isinstance(verdict(acks), Broken)
@@ -58,7 +58,7 @@ def test_each_missing_acknowledgement_breaks_it(lost):
 
 @pytest.mark.feature("C14")
 @pytest.mark.parametrize("doubled", range(4))
-def test_each_double_acknowledgement_breaks_it(doubled):
+def test_each_double_acknowledgement_breaks_the_epoch(doubled):
     acks = two_levels()
     acks.append(acks[doubled])
     assert isinstance(verdict(acks), Broken)
@@ -71,13 +71,13 @@ def test_the_last_level_answers_once_from_each_slot(senders):
 
 
 @pytest.mark.feature("C9", "C14")
-def test_another_epochs_answer_is_not_taken():
+def test_a_barrier_of_another_epoch_is_refused():
     assert isinstance(verdict(two_levels(), epoch=(3, 6)), Broken)
     assert isinstance(verdict(two_levels(), epoch=(2, 7)), Broken)
 
 
 @pytest.mark.feature("C9", "C14")
-def test_another_epochs_acknowledgement_is_not_taken():
+def test_an_acknowledgement_of_another_epoch_is_refused():
     acks = two_levels()
     acks[1] = msgspec.structs.replace(acks[1], number=6)
     assert isinstance(verdict(acks), Broken)
@@ -126,7 +126,7 @@ def test_a_damaged_version_is_distinguished_from_a_missing_one():
 
 @pytest.mark.feature("C13", "C14")
 @pytest.mark.parametrize("faulty", range(4))
-def test_a_protocol_fault_breaks_it(faulty):
+def test_a_protocol_fault_breaks_the_epoch(faulty):
     acks = two_levels()
     acks[faulty] = msgspec.structs.replace(
         acks[faulty], fault=Fault(FaultKind.PROTOCOL, "3 rows were read, but 4 were sent")

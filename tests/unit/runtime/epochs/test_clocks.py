@@ -89,7 +89,7 @@ def test_the_slowest_split_holds_the_watermark_of_its_source_until_it_is_idle():
     assert clocks.next(sources, 1300).watermark_ms == 9499
 
 
-def test_each_active_split_reports_its_own_watermark():
+def test_each_split_that_is_not_idle_has_its_own_watermark():
     sources = [source("a", late=100, idle=1000, split="ts"), source("b", late=5)]
     seen = {split_name("a", "0"): 9000, split_name("a", "1"): 2000, "b": 7}
     clocks = Clocks().began(sources, 0).after(EpochTime(10), seen, sources)
@@ -107,13 +107,13 @@ def test_a_watermark_function_is_not_called_to_show_the_watermarks_of_splits():
     assert clocks.split_watermarks(sources) == {}
 
 
-def test_a_split_that_was_never_heard_of_does_not_hold_anything():
+def test_an_unknown_split_does_not_hold_the_watermark():
     sources = [source("a", split="ts"), source("b")]
     clocks = Clocks().after(EpochTime(10), {split_name("a", "7"): 500, "b": 400}, sources)
     assert clocks.next(sources, 20).watermark_ms == 399
 
 
-def test_a_custom_watermark_is_computed_from_the_greatest_time_and_the_clock():
+def test_a_watermark_function_gets_the_greatest_time_and_the_clock():
     sources = [source("a", generator=lambda greatest, clock: min(greatest, clock - 50))]
     clocks = Clocks().after(EpochTime(10), {"a": 500}, sources)
     assert clocks.next(sources, 400).watermark_ms == 350

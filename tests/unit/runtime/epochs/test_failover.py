@@ -39,16 +39,16 @@ def missed(slot: int, ran_on: str) -> TaskAck:
         (Interrupted("executor lost"), Repeat),
     ],
 )
-def test_the_cause_decides(cause, action):
+def test_the_cause_of_a_failure_decides_the_action(cause, action):
     assert isinstance(decide(cause, HOMES, tries=1, max_tries=5), action)
 
 
 @pytest.mark.feature("H1")
-def test_tries_are_bounded():
+def test_tries_of_an_epoch_are_bounded():
     assert isinstance(decide(Broken("mixed"), HOMES, tries=5, max_tries=5), Fail)
 
 
-def test_tasks_that_never_get_home_end_in_what_to_do_about_it():
+def test_error_of_tasks_that_never_reach_their_host_says_what_to_do():
     action = decide(Missed((missed(0, "b"),)), HOMES, tries=5, max_tries=5)
     assert isinstance(action, Fail)
     assert "spark.locality.wait" in action.reason
@@ -103,5 +103,5 @@ def test_the_stack_of_the_jvm_is_cut_from_an_error_of_spark():
     ]
 
 
-def test_a_text_without_java_is_kept():
+def test_a_text_without_a_java_stack_is_kept():
     assert without_java("Job 3 failed at 10:00 (twice)") == "Job 3 failed at 10:00 (twice)"

@@ -26,7 +26,9 @@ STEPS = st.lists(
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(-YEAR_MS, YEAR_MS), STEPS)
-def test_processing_time_never_moves_backwards(checkpoint_ahead_ms: int, steps: list[tuple[int, int]]) -> None:
+def test_processing_time_never_goes_back_and_never_stands_still(
+    checkpoint_ahead_ms: int, steps: list[tuple[int, int]]
+) -> None:
     clock = ManualClock(5, NOW_MS)
     time = first = ProcessingTime.begin(clock.now(), NOW_MS + checkpoint_ahead_ms)
     elapsed_ms = 0
@@ -41,7 +43,7 @@ def test_processing_time_never_moves_backwards(checkpoint_ahead_ms: int, steps: 
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(-YEAR_MS, YEAR_MS), STEPS, st.lists(st.integers(1, 1_000), max_size=20))
-def test_it_meets_a_wall_clock_that_is_left_alone_within_the_bound(
+def test_processing_time_meets_a_steady_wall_clock_within_the_bound(
     checkpoint_ahead_ms: int, steps: list[tuple[int, int]], reads: list[int]
 ) -> None:
     clock = ManualClock(5, NOW_MS)
@@ -61,7 +63,7 @@ def test_it_meets_a_wall_clock_that_is_left_alone_within_the_bound(
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(10, 60_000), min_size=1, max_size=20), st.integers(-20, 20))
-def test_processing_time_is_the_wall_clock_by_default(waits: list[int], drift_percent: int) -> None:
+def test_processing_time_is_the_wall_clock_unless_that_is_set(waits: list[int], drift_percent: int) -> None:
     clock = ManualClock(5, NOW_MS)
     time = ProcessingTime.begin(clock.now())
     for wait_ms in waits:
@@ -115,7 +117,7 @@ def test_going_back_to_a_checkpoint_does_not_take_it_back() -> None:
     assert processing.resume(reached - 4_000) == reached
 
 
-def test_looking_does_not_move_it() -> None:
+def test_peeking_does_not_advance_processing_time() -> None:
     clock = ManualClock(5, NOW_MS)
     processing = ProcessingClock(clock)
     clock.step_wall(TWO_HOURS_MS)

@@ -28,7 +28,7 @@ def report(number: int, host: str = "a") -> EpochReport:
     )
 
 
-def test_reports_of_past_epochs_keep_neither_rows_nor_commits_of_tasks() -> None:
+def test_reports_of_past_epochs_keep_neither_rows_nor_commit_results() -> None:
     kept = EpochReports(3)
     for number in range(1, 6):
         kept.append(report(number))

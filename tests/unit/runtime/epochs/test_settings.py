@@ -189,7 +189,7 @@ def test_a_directory_alone_switches_nothing_on_and_is_refused() -> None:
 
 
 @pytest.mark.feature("F22")
-def test_a_backend_of_ones_own_that_does_not_exist_is_reported_before_the_job_starts() -> None:
+def test_a_custom_backend_that_does_not_exist_is_reported_before_the_job_starts() -> None:
     with pytest.raises(UnknownBackend, match=r"no_such_module\.Factory"):
         read_settings(2, RunOptions(options={"state.backend.type": "no_such_module.Factory"}))
 

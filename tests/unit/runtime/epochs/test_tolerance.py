@@ -56,7 +56,7 @@ def test_a_job_without_progress_is_interrupted_and_the_message_names_the_option(
     assert watch.end() == Tolerance(2.0)
 
 
-def test_a_job_of_which_nothing_was_heard_so_far_gets_more_time():
+def test_a_job_without_a_first_mark_gets_more_time():
     silence = Silence(limit_ms=100, first_ms=600, since_ms=0)
     assert silence.left_ms(599) == 1
     heard = silence.at_mark(500)

@@ -191,7 +191,7 @@ def test_damaged_orders_are_refused() -> None:
         packed.open(0, lambda path, start, length: damaged[start : start + length])
 
 
-def test_without_storage_a_task_commits_nothing_but_never_begins_without_its_state() -> None:
+def test_without_storage_a_task_commits_nothing_and_never_begins_without_its_state() -> None:
     def fails(path: str, start: int, length: int) -> bytes:
         raise StorageError("s3://bucket", path, "down")
 

@@ -208,7 +208,7 @@ def test_the_watermark_has_a_lag_and_is_the_output_watermark_too() -> None:
     assert values(metrics, catalog.WATERMARK_LAG) == {"": 10_000}
 
 
-def test_the_last_commit_of_a_sink_reports_the_time_of_its_target() -> None:
+def test_the_last_commit_of_a_sink_has_the_time_that_its_target_took() -> None:
     commits = SinkCommits()
     commits.committed(Uid("db"), 80, 4, 1_000)
     commits.committed_up_to([Uid("db")], EpochId(Term(1), 6))

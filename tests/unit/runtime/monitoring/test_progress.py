@@ -55,7 +55,7 @@ def complete(made: Coordinator, at_ms: int) -> None:
 
 
 @pytest.mark.feature("K4")
-def test_it_says_epoch_rate_and_the_newest_checkpoint() -> None:
+def test_progress_line_has_epoch_rate_and_newest_checkpoint() -> None:
     made = coordinator()
     assert line("orders", REPORT, made.statistics, 0).endswith("no checkpoint yet")
     complete(made, 1_000)

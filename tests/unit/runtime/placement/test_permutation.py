@@ -30,17 +30,17 @@ def test_a_slot_without_state_fills_what_is_left():
     assert place([A, B], [None, A]) == Placed((1, 0))
 
 
-def test_a_lost_host_leaves_its_slots_homeless():
+def test_slots_of_a_lost_host_are_unplaceable():
     assert place([A, A, A, A], [A, B, A, B]) == Unplaceable((1, 3), (B,))
 
 
-def test_a_host_with_too_few_partitions_leaves_the_rest_homeless():
+def test_slots_beyond_the_partitions_of_their_host_are_unplaceable():
     assert place([A, B, B], [A, A, B]) == Unplaceable((1,), (A,))
 
 
 @pytest.mark.feature("A12")
 @given(st.data())
-def test_a_placement_is_a_permutation_that_brings_everyone_home(data):
+def test_a_placement_is_a_permutation_that_puts_every_slot_on_its_host(data):
     layout = data.draw(st.lists(st.sampled_from([A, B, C]), min_size=1, max_size=40))
     shuffled = data.draw(st.permutations(layout))
     homes = [home if data.draw(st.booleans()) else None for home in shuffled]
@@ -52,7 +52,7 @@ def test_a_placement_is_a_permutation_that_brings_everyone_home(data):
 
 
 @given(st.lists(st.sampled_from([A, B]), min_size=1, max_size=20), st.data())
-def test_slots_are_unplaceable_only_if_a_host_has_too_few_partitions(layout, data):
+def test_a_slot_is_unplaceable_only_if_its_host_is_short_of_partitions(layout, data):
     homes = data.draw(st.lists(st.sampled_from([A, B, C]), min_size=len(layout), max_size=len(layout)))
     short = {home for home in homes if homes.count(home) > layout.count(home)}
     result = place(layout, homes)

@@ -60,7 +60,7 @@ class SparkLog:
         return {name: text for name, text in self.files.items() if number_of(name) >= first}
 
 
-def test_spark_alone_loses_its_way() -> None:
+def test_spark_cannot_continue_from_a_single_compact_entry() -> None:
     """The reason for this module: the same restores, the notes put back as they were kept."""
     log = SparkLog({}, 10)
     for restored_at in (23, 53):

@@ -26,7 +26,7 @@ A, B, C = (Positions((f'{{"at":{n}}}',)) for n in (1, 2, 3))
     [(None, None, A, RunBatch), (A, A, B, RunBatch), (B, A, B, SkipBatch), (A, A, A, RunBatch)],
 )
 @pytest.mark.feature("C16")
-def test_the_table(done, start, end, expected):
+def test_decide_batch_table(done, start, end, expected):
     assert isinstance(decide_batch(done, start, end), expected)
 
 

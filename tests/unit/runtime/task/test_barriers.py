@@ -53,7 +53,7 @@ def test_a_barrier_of_another_epoch_level_or_task(wrong):
 
 
 @pytest.mark.feature("C13", "C22")
-def test_poison_is_passed_on():
+def test_a_poisoned_barrier_poisons_the_input():
     assert tracker(3, barrier(0), barrier(1, rows=0, poisoned=True)).fault().kind is FaultKind.POISONED
 
 

@@ -121,7 +121,7 @@ def test_a_task_that_emits_nothing_sends_its_barriers_to_all_tasks_of_the_next_l
 
 
 @pytest.mark.feature("C12", "C22")
-def test_barriers_report_that_a_task_did_no_work(tmp_path):
+def test_a_task_that_did_no_work_poisons_its_barriers(tmp_path):
     sent = Sender(tmp_path).run([("a", 1)], versions=(VersionId.parse("3/v16-1"), None))
     assert [(barrier.rows, barrier.poisoned) for barrier in barriers(sent)] == [(0, True), (0, True)]
 

@@ -110,7 +110,7 @@ def barrier(sender: int, rows: int, *, poisoned: bool = False, number: int = 1) 
 
 
 @pytest.mark.feature("C13", "C22")
-def test_a_whole_input_makes_a_version(tmp_path):
+def test_a_complete_input_seals_a_version(tmp_path):
     ack = Level(tmp_path).run(["a", "b", "a"], [barrier(0, 1), barrier(1, 2)])
     assert (ack.fault, ack.version, ack.rows_in) == (None, "1/v1-7", 3)
     assert len(ack.committables) == 1
@@ -144,7 +144,7 @@ def test_the_same_function_runs_on_the_backend_of_the_assignment(tmp_path, backe
 
 
 @pytest.mark.feature("F20", "F22")
-def test_a_task_creates_a_backend_of_ones_own_from_the_options_of_the_job(tmp_path):
+def test_a_task_creates_a_custom_backend_from_the_options_of_the_job(tmp_path):
     OwnFactory.asked.clear()
     level = Level(tmp_path, backend=f"{__name__}.OwnFactory", options={"state.backend.rocksdb.thread.num": "3"})
     ack = level.run(["a", "b", "a"], [barrier(0, 1), barrier(1, 2)])
@@ -196,7 +196,7 @@ def test_a_missing_version_is_a_miss_and_no_error(tmp_path):
 
 
 @pytest.mark.feature("C12", "C13")
-def test_a_function_that_trips_on_half_of_its_rows_does_not_end_the_job(tmp_path):
+def test_a_function_that_fails_on_half_of_its_rows_does_not_end_the_job(tmp_path):
     """A task above did no work, so an order is missing and its payment looks wrong. The miss is to blame."""
     ack = Level(tmp_path).run(["trap"], [barrier(0, 1), barrier(1, 0, poisoned=True)])
     assert ack.fault.kind is FaultKind.POISONED

@@ -105,7 +105,7 @@ def test_a_task_that_does_not_measure_reports_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.feature("K5")
-def test_a_task_reports_what_rocksdb_tells(tmp_path: Path) -> None:
+def test_a_task_reports_the_metrics_of_rocksdb(tmp_path: Path) -> None:
     first, second = run(tmp_path, [["a", "b"], ["a"]], Measuring(), "rocksdb")
     assert first.metrics.store["estimate-num-keys"] > 10
     assert second.metrics.store["block-cache-hit"] + second.metrics.store["block-cache-miss"] > 0

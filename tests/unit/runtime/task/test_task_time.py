@@ -82,7 +82,7 @@ class Level1:
 
 @pytest.mark.feature("B1")
 @BACKENDS
-def test_a_task_reports_its_greatest_event_time_and_earliest_timer(tmp_path, backend):
+def test_a_task_reports_the_greatest_event_time_and_its_earliest_timer(tmp_path, backend):
     level = Level1(tmp_path, backend)
     ack = level.accept(level.run([("a", 700), ("b", 300), ("c", 500)]))
     assert (ack.event_times, ack.timers) == ({"rows": 700}, (400, None))

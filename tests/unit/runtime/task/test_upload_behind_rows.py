@@ -291,7 +291,7 @@ def test_the_upload_for_another_task_stops_when_its_job_no_longer_wants_it(task:
     assert not worker.wanted
 
 
-def test_an_announced_upload_is_replaced_by_that_of_the_accepted_attempt(task: Task, slow: SlowStorage) -> None:
+def test_the_upload_of_the_accepted_attempt_replaces_an_announced_one(task: Task, slow: SlowStorage) -> None:
     accepted = task.version
     rejected = task.announced_epoch(["a"])
     slow.await_upload()

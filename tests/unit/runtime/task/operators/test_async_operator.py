@@ -116,7 +116,7 @@ def test_every_row_is_called_once_within_capacity_and_results_are_ordered_on_req
         assert made.operator.failed_rows == len(made.letters)
 
 
-def test_as_many_calls_as_the_capacity_allows_are_made_at_once():
+def test_capacity_limits_concurrent_calls():
     function = Scripted(dict.fromkeys(range(50), 5), dict.fromkeys(range(50), 1))
     with running(function, capacity=8) as made:
         made.process(list(range(50)))

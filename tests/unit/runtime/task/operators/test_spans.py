@@ -23,7 +23,7 @@ def test_a_block_is_measured_also_when_it_raises_and_when_nested() -> None:
     assert times.totals()["outer"][1] >= times.totals()["inner"][1]
 
 
-def test_a_name_for_every_row_does_not_grow_the_acknowledgement() -> None:
+def test_a_span_name_for_every_row_does_not_enlarge_the_acknowledgement() -> None:
     times = SpanTimes()
     for number in range(MOST_NAMES + 50):
         times.add(f"user {number}", 1)
