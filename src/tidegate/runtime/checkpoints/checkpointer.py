@@ -131,7 +131,14 @@ class Checkpointer:
 
     def tick(self) -> TermSteps[None]:
         """Time has passed."""
-        yield from self._read_acks()
+        # First what tasks have stored while an epoch runs: it may complete a checkpoint that would expire now.
+        now_ms = self._now().monotonic_ms
+        expiring = [pending.id for pending in self._coordinator.pending if pending.deadline_ms <= now_ms]
+        for checkpoint_id, part in (yield from self._acks.new(now_ms, expiring)):
+            yield from self._acknowledge(checkpoint_id, read_stored_part(part))
+        if (at_ms := self._acks.next_ms()) is not None:
+            yield WakeAt(at_ms)
+
         yield from self._act(self._informed().tick(self._now()))
 
     def on_epoch(
@@ -169,15 +176,6 @@ class Checkpointer:
             reason = CheckpointFailureReason.CHECKPOINT_ASYNC_EXCEPTION
             why = f"{task}: {item.error}"
             yield from self._act(self._informed().decline(item.checkpoint_id, reason, self._now(), why))
-
-    def _read_acks(self) -> TermSteps[None]:
-        """Take the acknowledgements that tasks have stored while an epoch runs."""
-        now_ms = self._now().monotonic_ms
-        expiring = [pending.id for pending in self._coordinator.pending if pending.deadline_ms <= now_ms]
-        for checkpoint_id, part in (yield from self._acks.new(now_ms, expiring)):
-            yield from self._acknowledge(checkpoint_id, read_stored_part(part))
-        if (at_ms := self._acks.next_ms()) is not None:
-            yield WakeAt(at_ms)
 
     def on_rewind(self) -> TermSteps[None]:
         """Forget the epochs after the latest checkpoint."""
