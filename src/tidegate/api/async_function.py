@@ -80,8 +80,8 @@ def check_async_function(uid: str, function: object) -> None:
         )
     if isinstance(function, CheckpointListener):
         raise GraphError(
-            f"async_map {uid!r}: {name} is a CheckpointListener, and an async function is not told of checkpoints. Use a process "
-            "function for that."
+            f"async_map {uid!r}: {name} is a CheckpointListener, and an async function is not notified of checkpoints. Use a "
+            "process function for that."
         )
     check_function(function, (), ASYNC_CALLS)
     invoke = getattr(function, "async_invoke", None)

@@ -101,5 +101,6 @@ class TimeEvictor(_Once):
         return cls(argument_ms("window_size", window_size, of="TimeEvictor.of"), do_evict_after)
 
     def _kept(self, elements: Sequence[TimestampedValue]) -> Sequence[TimestampedValue]:
+        # From the latest element, not from the clock, as in Flink.
         oldest = max((element.timestamp for element in elements), default=0) - self._size
         return [element for element in elements if element.timestamp > oldest]

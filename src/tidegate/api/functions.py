@@ -284,6 +284,7 @@ def combined_schema(uid: str, function: KeyedBatchFunction, read: Input) -> Sche
             f"{name} has a method combine, but does not say which columns it returns. Declare them on the class: "
             "combined = 'user string, n bigint'."
         )
+    # The shuffle comes after `combine`, so its rows must still have the key, and with it the same hash.
     partial = as_schema(function.combined)
     for column in read.key:
         expected = read.schema.fields[read.schema.index(column)].type
@@ -389,6 +390,7 @@ def operator_states_of(function: object) -> tuple[StateSpec, ...]:
 
 def states_of(function: object) -> tuple[StateSpec, ...]:
     """All state of a keyed function: what it declares, and its timers where it says what they do."""
+    # Timers are a state of their own. A function that inherits the empty `on_timer` gets none, and pays for none.
     method = "on_timers" if isinstance(function, KeyedBatchFunction) else "on_timer"
     own = getattr(type(function), method, None)
     return (*operator_states_of(function), *((TIMERS,) if own is not None and own not in _SILENT else ()))

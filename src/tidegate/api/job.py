@@ -101,6 +101,8 @@ class Job(GraphBuilder):
             <Stream of source 'clicks': page string, at timestamp>
         """
         checked = self.new_uid(uid, f"source {uid!r}")
+
+        # By what it has, not by its class: a session over Spark Connect has another class of DataFrames, and tests a stand-in.
         try:
             schema = Schema.from_spark_json(df.schema.jsonValue())
             bounded = not df.isStreaming
@@ -109,6 +111,7 @@ class Job(GraphBuilder):
                 f"source {uid!r} takes a Spark DataFrame, as spark.readStream…load() or spark.read… give it; got "
                 f"{type(df).__name__}. A list of rows becomes one with spark.createDataFrame(rows, 'column type, …')."
             ) from error
+
         if event_time is not None:
             check_event_time(event_time, schema)
         elif any(choice is not None for choice in (out_of_orderness, idleness, split, watermark)):
@@ -118,6 +121,8 @@ class Job(GraphBuilder):
             )
         if split is not None:
             check_split(split, schema)
+
+        # One parameter, two forms: a column to take watermarks from, or a function that computes them in the driver.
         column = watermark if isinstance(watermark, str) else None
         if column is not None:
             check_event_time(column, schema)
@@ -127,12 +132,15 @@ class Job(GraphBuilder):
                 "allows for disorder by itself: leave out out_of_orderness."
             )
         generator = None if watermark is None or isinstance(watermark, str) else watermark
+
+        # 0 is the default for disorder, and a mistake for idleness: the source would never hold back the watermark.
         late_ms = 0 if out_of_orderness is None else argument_ms(f"source {uid!r}: out_of_orderness", out_of_orderness)
         if late_ms < 0:
             raise GraphError(f"out_of_orderness of source {uid!r} is negative. Use '0 s' or more.")
         idle_ms = None if idleness is None else argument_ms(f"source {uid!r}: idleness", idleness)
         if idle_ms is not None and idle_ms <= 0:
             raise GraphError(f"idleness of source {uid!r} must be longer than nothing. Use '1 min', or leave it out.")
+
         id = NodeId(len(self._nodes))
         self.add(
             Source(
@@ -199,7 +207,7 @@ class Job(GraphBuilder):
         graph = self.graph()
         match format:
             case "text":
-                return explain_text(graph, plan(graph), self.parallelism, self.max_parallelism, _forgetful(graph))
+                return explain_text(graph, plan(graph), self.parallelism, self.max_parallelism, _once_only(graph))
             case "mermaid":
                 return explain_mermaid(graph, plan(graph))
         raise ValueError(f"explain knows the formats 'text' and 'mermaid', not {format!r}.")
@@ -331,15 +339,16 @@ class Job(GraphBuilder):
         return f"<Job {self.name!r}: {len(self._nodes)} nodes>"
 
 
-def _forgetful(graph: Graph) -> dict[Uid, str]:
+def _once_only(graph: Graph) -> dict[Uid, str]:
     """Return the sources that, according to Spark, cannot be read again."""
+    # Without a DataFrame of Spark's, as in a test, nothing of the runtime is imported: it would need a JVM.
     frames = [source for source in graph.sources if type(source.frame).__module__.startswith("pyspark.")]
     if not frames:
         return {}
     from tidegate.runtime.sources.source_checks import not_rereadable, plan_of
 
-    found = {source.uid: not_rereadable(plan_of(source)) for source in frames if not source.bounded}
-    return {uid: words for uid, words in found.items() if words is not None}
+    reasons = {source.uid: not_rereadable(plan_of(source)) for source in frames if not source.bounded}
+    return {uid: reason for uid, reason in reasons.items() if reason is not None}
 
 
 def _check_may_start() -> None:

@@ -82,6 +82,7 @@ def window_join(
 ) -> KeyedOperator:
     """Check the arguments of `KeyedStream.window_join` and create its operator."""
     _check(left, right, function, "window_join", event_time=assigner.is_event_time)
+    # A join of windows is a window operator that keeps the rows of both sides, and whose function makes the pairs, as in Flink.
     trigger = assigner.get_default_trigger()
     pairs = PairsOfWindow(_join(function))
     operator = WindowOperator(
@@ -121,6 +122,7 @@ _NEGATIVE = re.compile(r"-[0-9]+(\.[0-9]+)?")
 
 def _signed_ms(name: str, duration: Duration) -> int:
     """Parse an argument that may be negative: `"-5 s"`."""
+    # Durations are not negative anywhere else, so their parser does not know the sign.
     if isinstance(duration, str) and duration.strip().startswith("-") and duration.strip()[-1].isalpha():
         return -argument_ms(name, duration.strip()[1:])
     if isinstance(duration, str | int | float) and _NEGATIVE.fullmatch(number := str(duration).strip()):

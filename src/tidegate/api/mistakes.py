@@ -82,6 +82,7 @@ def called_like(example: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
         @wraps(method)
         def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+            # Most APIs take the function first, so this mistake is common.
             name = f"{method.__name__}()"
             if takes_uid and len(args) > 1 and not isinstance(args[1], str):
                 why = _UID.get(method.__name__, _UID_OF_STATE)
@@ -168,6 +169,7 @@ def _assignments(kind: type, names: set[str]) -> Iterator[tuple[str, str, str]]:
 def _single_rows(kind: type) -> Iterator[tuple[str, str, str]]:
     """Yield where a method that emits rows returns what must be a single row: its name, place, line."""
     for method, tree, lines in _sources(kind):
+        # A method with `yield` is a generator, and what it returns goes nowhere.
         if method.__name__ not in _GIVES_ROWS or any(
             isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(tree)
         ):

@@ -281,6 +281,8 @@ class SavepointWriter:
         from tidegate.savepoint.additions import Addition
 
         there = self._known(uid, state)
+
+        # A state that the snapshot has keeps its type, kind and distribution, unless a new type is given.
         if value is None and there is None:
             raise GraphError(
                 f"The state {state!r} of {uid!r} is new. Say its type: with_state(…, key='user string', value=float)."
@@ -306,6 +308,7 @@ class SavepointWriter:
                 windowed=windowed,
             ),
         )
+        # The old contents go, or both would be written.
         if there is not None:
             new._drops = self._drops | {(self._old_uid(uid), state)}
         return new

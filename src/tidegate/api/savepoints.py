@@ -122,7 +122,7 @@ class Savepoint:
             >>> writer.write("savepoints/sp-1").state("totals", "total").get("ann")
             12.0
         """
-        self._snapshot.layout(uid, name)
+        self._snapshot.layout(uid, name)  # raises StateNotFound here, and not when the contents are read
         return SavedState(self._snapshot, uid, name)
 
     def timers(self, uid: str) -> SavedState:

@@ -523,6 +523,7 @@ class BroadcastState(Declaration, Generic[K, V]):
 
 def declared_states(function: object) -> tuple[StateSpec, ...]:
     """The states of a function object, those of its base classes first. An attribute that hides a state removes it."""
+    # From the most basic class up, so that a derived class overrides what it inherits, as attributes do.
     found: dict[str, StateSpec] = {}
     for cls in reversed(type(function).__mro__):
         for name, attribute in vars(cls).items():
@@ -531,10 +532,11 @@ def declared_states(function: object) -> tuple[StateSpec, ...]:
             else:
                 found.pop(name, None)
     check_earlier_names("state", {name: spec.renamed_from for name, spec in found.items()})
+    # A function of another API asks for its states at run time, so it says itself which they are.
     asked = getattr(function, "asked_states", None)
-    """Of a function of another API, which has them by itself."""
     return tuple(found.values()) if asked is None else asked()
 
 
 def _check_map_key(map_key: Any) -> None:
+    # What can be the key of a dict in a value can be the key of a map state.
     schema_of(dict[map_key, int])

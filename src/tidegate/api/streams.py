@@ -2,7 +2,7 @@
 
 The kinds of streams are in one module because they lead to each other: `key_by` turns a stream into a keyed stream,
 `window` turns that into a windowed one, and `aggregate` turns a windowed one into a stream again. The operators themselves
-are in `joins`, `running` and `windowing`, which know nothing about streams.
+are in `joins`, `running` and `windowing`, and what they add to the graph in `declared_nodes`; both know nothing about streams.
 """
 
 from __future__ import annotations
@@ -12,18 +12,24 @@ from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, overload
 
+from tidegate.api.declared_nodes import (
+    add_async_transform,
+    add_combiner,
+    add_process,
+    add_sink,
+    add_transform,
+    check_methods,
+    kept_event_time,
+)
 from tidegate.api.functions import (
     Combiner,
     FilterFunction,
     FlatMapFunction,
-    Function,
     KeyedBatchFunction,
     KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
     MapFunction,
-    combined_schema,
-    operator_states_of,
     runnable,
 )
 from tidegate.api.graph_builder import GraphBuilder
@@ -35,19 +41,9 @@ from tidegate.core.durations import Duration
 from tidegate.core.errors import GraphError
 from tidegate.core.ids import Uid
 from tidegate.graph.async_calls import AsyncCalls
-from tidegate.graph.model import Input, Node, NodeId, Process, SinkNode, StreamRef, Transform
+from tidegate.graph.model import Input, Node, StreamRef
 from tidegate.graph.on_error import ErrorAction, OnError
-from tidegate.graph.renamed import Uid as RenamedUid
-from tidegate.graph.validate import (
-    ASYNC,
-    COMBINE,
-    EVENT_TIME_KINDS,
-    check_event_time,
-    check_key,
-    check_name,
-    check_same_keys,
-    check_union,
-)
+from tidegate.graph.validate import check_event_time, check_key, check_same_keys, check_union
 from tidegate.schema.schema import Schema, as_schema
 
 if TYPE_CHECKING:
@@ -62,8 +58,6 @@ if TYPE_CHECKING:
     from tidegate.connectors.sink import Sink
     from tidegate.graph.retry import RetryStrategy
     from tidegate.operators.column_aggregates import Aggregate
-
-_BASES: dict[str, type[Function]] = {"map": MapFunction, "filter": FilterFunction, "flat_map": FlatMapFunction}
 
 
 class Stream:
@@ -185,28 +179,16 @@ class Stream:
             ...     h.output()
             [Struct(user='ann', tier='gold')]
         """
-        from tidegate.api.async_function import check_async_function  # Late, for a quick start.
-
-        nodes = self._job.draft().nodes
-        checked = self._job.new_uid(uid, f"async_map {uid!r}")
-        check_async_function(uid, function)
-        failing = OnError.of(on_error)
-        out = self.schema if schema is None else as_schema(schema)
-        self._job.add(
-            Transform(
-                id=NodeId(len(nodes)),
-                kind=ASYNC,
-                function=function,
-                input=Input(self._streams, self.schema),
-                schema=out,
-                name=str(checked),
-                uid=checked,
-                side_outputs=failing.side_outputs,
-                on_error=failing,
-                calls=AsyncCalls.of(uid, timeout=timeout, capacity=capacity, ordered=ordered, retry=retry),
-            )
+        out = add_async_transform(
+            self._job,
+            self._as_input(),
+            uid,
+            function,
+            schema,
+            AsyncCalls.of(uid, timeout=timeout, capacity=capacity, ordered=ordered, retry=retry),
+            OnError.of(on_error),
         )
-        return Stream(self._job, (StreamRef(NodeId(len(nodes))),), out, kept_event_time(self.event_time, out))
+        return self._emitted(out)
 
     def union(self, *others: Stream) -> Stream:
         """Combine the rows of this stream and the others, in no particular order.
@@ -289,9 +271,7 @@ class Stream:
         """
         if len(self._streams) != 1:
             raise GraphError(f"A union has no side output {tag!r}. Ask the stream of the operator that declares it.")
-        stream = StreamRef(self._streams[0].node, tag)
-        schema = self._job.draft().schema(stream)
-        return Stream(self._job, (stream,), schema, kept_event_time(self.event_time, schema))
+        return self._emitted(StreamRef(self._streams[0].node, tag))
 
     @called_like("sink('totals-out', PrintSink())")
     def sink(self, uid: str, target: Sink) -> None:
@@ -304,63 +284,20 @@ class Stream:
         Examples:
             >>> orders.sink("out", tg.FileSink("out/", format="json"))
         """
-        nodes = self._job.draft().nodes
-        if isinstance(uid, RenamedUid):
-            raise GraphError(
-                f"sink {str(uid)!r} cannot take over the output of {uid.renamed_from[0]!r}: the target knows what it has by the "
-                "uid of the sink. Keep the old uid. Or stop the job with a savepoint, which commits its output, and then use "
-                "the new uid without renamed_from."
-            )
-        checked = self._job.new_uid(uid, f"sink {uid!r}")
-        if isinstance(target, type) or not callable(getattr(target, "create_writer", None)):
-            if isinstance(target, type):
-                raise GraphError(
-                    f"sink {uid!r} takes an instance, not the class {target.__name__}. Write {target.__name__}(…)."
-                )
-            raise GraphError(
-                f"sink {uid!r} cannot write to {target!r:.200}, which has no create_writer. Use, for example, PrintSink()."
-            )
-        self._job.add(SinkNode(NodeId(len(nodes)), checked, target, Input(self._streams, self.schema)))
+        add_sink(self._job, self._as_input(), uid, target)
 
     def _transform(
         self, kind: str, fn: object, schema: str | Schema | None, name: str | None, uid: str | None
     ) -> Stream:
-        base = _BASES[kind]
-        if isinstance(fn, type) and issubclass(fn, Function):
-            raise GraphError(f"{kind} takes a function object, not the class {fn.__name__}. Pass {fn.__name__}().")
-        if isinstance(fn, Function) and not isinstance(fn, base):
-            raise GraphError(f"{kind} takes a {base.__name__} or a callable; {type(fn).__name__} is neither.")
-        if not isinstance(fn, base) and not callable(fn):
-            raise GraphError(f"{kind} takes a {base.__name__} or a callable; got {fn!r}.")
-        states = operator_states_of(fn) if isinstance(fn, Function) else ()
-        ported = fn.transform() if isinstance(fn, PortedFunction) else fn
-        if any(state.keyed for state in states):
-            raise GraphError(
-                f"{type(fn).__name__} declares keyed state, but {kind} has no key. Use key_by(…).process(uid, …), or "
-                "declare it with operator=True for a list of each task."
-            )
-        if states and uid is None:
-            raise GraphError(
-                f"{type(fn).__name__} declares operator state, which needs a uid to belong to: {kind}(…, uid='…')."
-            )
-        nodes = self._job.draft().nodes
-        checked = None if uid is None else self._job.new_uid(uid, f"{kind} {uid!r}")
-        shown = check_name(name, "name") if name is not None else _name_of(fn, kind)
-        out = self.schema if schema is None else as_schema(schema)
-        input = Input(self._streams, self.schema)
-        self._job.add(
-            Transform(
-                id=NodeId(len(nodes)),
-                kind=kind,
-                function=ported,
-                input=input,
-                schema=out,
-                name=shown,
-                uid=checked,
-                states=states,
-            )
-        )
-        return Stream(self._job, (StreamRef(NodeId(len(nodes))),), out, kept_event_time(self.event_time, out))
+        return self._emitted(add_transform(self._job, self._as_input(), kind, fn, schema, name, uid))
+
+    def _as_input(self) -> Input:
+        return Input(self._streams, self.schema)
+
+    def _emitted(self, out: StreamRef) -> Stream:
+        """Return the stream of what an operator over these rows emits."""
+        schema = self._job.draft().schema(out)
+        return Stream(self._job, (out,), schema, kept_event_time(self.event_time, schema))
 
     def node(self) -> Node:
         """Return the operator that produces these rows."""
@@ -438,7 +375,7 @@ class KeyedStream:
         check_instance(f"process {uid!r}", function)
         if not isinstance(function, KeyedBatchFunction | PortedFunction):
             derive = "Derive a class from KeyedProcessFunction or KeyedBatchFunction and pass an instance."
-            _check_methods(function, ("process_element",), derive)
+            check_methods(function, ("process_element",), derive)
         called, states = runnable(function)
         operator = KeyedOperator(
             function=called,
@@ -455,54 +392,13 @@ class KeyedStream:
                 f"process {uid!r}: on_error skips rows on which process_batch fails, but {type(function).__name__}.combine sees "
                 "them first, and cannot skip any. Leave out combine, or on_error."
             )
-        return self._combined(uid, function)._operate(uid, operator)
-
-    def _combined(self, uid: str, function: KeyedBatchFunction) -> KeyedStream:
-        """The rows that `function.combine` makes before the shuffle."""
-        read = self._input
-        partial = combined_schema(uid, function, read)
-        nodes = self._job.draft().nodes
-        self._job.new_uid(uid, f"process {uid!r}")
-        id = NodeId(len(nodes))
-        self._job.add(
-            Transform(
-                id=id,
-                kind=COMBINE,
-                function=Combiner(function, read.key),
-                input=Input(read.streams, read.schema),
-                schema=partial,
-                name=f"combine {uid}",
-            )
-        )
-        event_time = kept_event_time(read.event_time, partial)
-        return KeyedStream(self._job, Input((StreamRef(id),), partial, read.key, event_time))
+        combined = KeyedStream(self._job, add_combiner(self._job, self._input, uid, function))
+        return combined._operate(uid, operator)
 
     def _operate(self, uid: str, operator: KeyedOperator) -> Stream:
         """Add an operator of any kind: what the methods of keyed, windowed and connected streams declare."""
-        nodes = self._job.draft().nodes
-        checked = self._job.new_uid(uid, f"process {uid!r}")
-        declared = (operator.side_outputs or {}).items()
-        sides = tuple((check_name(tag, "side output tag"), as_schema(ddl)) for tag, ddl in declared)
-        id = NodeId(len(nodes))
-        for tag, ddl in operator.on_error.side_outputs:
-            sides = (*sides, (check_name(tag, "side output tag"), ddl))
-        made = Process(
-            id=id,
-            uid=checked,
-            function=operator.function,
-            input=self._input,
-            schema=operator.schema,
-            states=operator.states,
-            side_outputs=sides,
-            second=operator.second,
-            broadcast=operator.broadcast,
-            on_error=operator.on_error,
-            combine=operator.combine,
-            batches=operator.batches,
-        )
-        self._job.add(made)
-        event_time = kept_event_time(self._input.event_time, operator.schema)
-        return Stream(self._job, (StreamRef(id),), operator.schema, event_time)
+        out = add_process(self._job, self._input, uid, operator)
+        return Stream(self._job, (out,), operator.schema, kept_event_time(self._input.event_time, operator.schema))
 
     def window(self, assigner: WindowAssigner) -> WindowedStream:
         """Group the rows of each key in windows.
@@ -741,7 +637,7 @@ class BroadcastConnectedStream:
             [Struct(user='ann', amount=50.0)]
         """
         check_instance(f"process {uid!r}", function)
-        _check_methods(
+        check_methods(
             function,
             ("process_element", "process_broadcast_element"),
             "Derive a class from KeyedBroadcastProcessFunction and pass an instance.",
@@ -805,9 +701,7 @@ class ConnectedStreams:
             [Struct(user='ann', paid=5.0)]
         """
         check_instance(f"process {uid!r}", function)
-        _check_methods(
-            function, ("process_element1", "process_element2"), "Derive a class from KeyedCoProcessFunction."
-        )
+        check_methods(function, ("process_element1", "process_element2"), "Derive a class from KeyedCoProcessFunction.")
         called, states = runnable(function)
         return self._first._operate(
             uid,
@@ -997,21 +891,3 @@ def check_connected(first: KeyedStream, second: KeyedStream) -> None:
     if first._job is not second._job:
         raise GraphError("Streams of two jobs cannot meet. Declare both sources in one job.")
     check_same_keys((first.input, second.input))
-
-
-def kept_event_time(column: str | None, schema: Schema) -> str | None:
-    """Return the event-time column of rows that an operator emits: the one it read, if they have it too."""
-    if column is None or column not in schema or schema.fields[schema.index(column)].type.kind not in EVENT_TIME_KINDS:
-        return None
-    return column
-
-
-def _name_of(fn: object, kind: str) -> str:
-    name = getattr(fn, "__name__", None) or type(fn).__name__
-    return kind if name == "<lambda>" else str(name)
-
-
-def _check_methods(function: object, names: Sequence[str], advice: str) -> None:
-    for name in names:
-        if not callable(getattr(function, name, None)):
-            raise GraphError(f"{function!r} has no {name}. {advice}")

@@ -256,6 +256,7 @@ class ContinuousEventTimeTrigger(_Continuous):
     """
 
     def on_element(self, element: Row, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        # A late row that the lateness allows: no timer would fire for it any more.
         if window.max_timestamp() <= ctx.get_current_watermark():
             return FIRE
         ctx.register_event_time_timer(window.max_timestamp())
@@ -289,6 +290,7 @@ class ContinuousEventTimeTrigger(_Continuous):
             self.next_fire.clear()
 
     def _arm(self, time: int, window: Window, ctx: TriggerContext) -> None:
+        # The last interval may be shorter: nothing fires after the end of the window.
         time = min(time, window.max_timestamp())
         self.next_fire.update(time)
         ctx.register_event_time_timer(time)
@@ -322,6 +324,7 @@ class ContinuousProcessingTimeTrigger(_Continuous):
     def on_processing_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
         if time != self.next_fire.value():
             return CONTINUE
+        # From the present time, not from that of the timer: intervals that passed while the job was down do not fire.
         self._arm(self._after(ctx.get_current_processing_time()), ctx)
         return FIRE
 

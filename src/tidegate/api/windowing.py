@@ -169,6 +169,8 @@ class Windowing:
         sides = dict(side_outputs or {})
         if self.late_tag is not None:
             sides[self.late_tag] = rows.schema
+
+        # Flink refuses it, too: two windows that become one would each have such a state, and only the function could join them.
         if self.assigner.is_merging and any(spec.windowed for spec in states):
             raise GraphError(
                 f"{type(function).__name__} declares state per window, but {self.assigner!r} merge. Declare it per key."
@@ -195,6 +197,7 @@ class Windowing:
             return None
         if self.on_error is not FAIL:
             return None  # A row that fails must be one row.
+        # Combined rows carry times as Spark's timestamps; a time without a zone would depend on that of the session.
         time = rows.event_time
         if time is None or rows.schema.fields[rows.schema.index(time)].type.kind != "timestamp":
             return None

@@ -140,6 +140,7 @@ class _Sliding(WindowAssigner):
         )
 
     def assign_windows(self, row: Row, timestamp: int) -> Sequence[Window]:
+        # Python's modulo is never negative, so times before 1970 and negative offsets need no case of their own, unlike in Java.
         last = timestamp - (timestamp - self._offset) % self._slide
         return [TimeWindow(start, start + self._size) for start in range(last, timestamp - self._size, -self._slide)]
 

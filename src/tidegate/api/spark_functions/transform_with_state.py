@@ -173,6 +173,7 @@ def _declared(
     schema = struct_type(output, f"{what}: outputStructType")
     if event_time:
         check_event_time(event_time, schema)
+    # Spark learns the states of a processor in its tasks. A job must know them before it starts, so `init` runs here, too.
     notes = _NotingHandle(what, mode)
     # A copy: what init assigns must not travel with the processor.
     tried = copy(processor)
@@ -196,7 +197,9 @@ def _declared(
             batches=pandas,
         ),
     )
-    return stream.assign_timestamps(event_time) if event_time else stream
+    if not event_time:
+        return stream
+    return stream.assign_timestamps(event_time)
 
 
 def _check_processor(what: str, keyed: object, processor: object) -> None:
