@@ -50,6 +50,8 @@ class ColumnAggregates:
     def create_accumulator(self) -> Any:
         return tuple([part.start for _, part in self._steps])
 
+    # Per-record code: a tuple of a list is built faster than one of a generator.
+
     def add(self, value: Any, accumulator: Any) -> Any:
         return tuple([part.add(old, value[at]) for old, (at, part) in zip(accumulator, self._steps)])
 
@@ -87,6 +89,8 @@ def _made(name: str, aggregate: Any, schema: Schema) -> tuple[DataType, Any, int
         return DataType("bigint"), int, 0, _AggregatePart(0, _count_row, _plus, _same)
     if aggregate.column not in schema:
         raise GraphError(no_column(aggregate.column, schema.names, f"for {aggregate}"))
+
+    # Without any value a sum, a mean, a minimum and a maximum are null, as in SQL: their accumulators begin with None.
     at = schema.index(aggregate.column)
     type = schema.fields[at].type
     numeric = type.kind in (*_INTEGERS, *_FLOATS, "decimal")
@@ -101,6 +105,7 @@ def _made(name: str, aggregate: Any, schema: Schema) -> tuple[DataType, Any, int
             return DataType("double"), tuple[inner, int], at, _AggregatePart((None, 0), _add_mean, _merge_mean, _mean)  # type: ignore[valid-type]
         case "min" | "max" if type.kind not in _UNORDERED:
             how = _least if aggregate.name == "min" else _greatest
+            # To SQL, NaN is greater than every number. To Python, no comparison with it holds.
             if type.kind in _FLOATS:
                 how = _least_float if aggregate.name == "min" else _greatest_float
             return type, python_type(type) | None, at, _AggregatePart(None, how, how, _same)
@@ -122,6 +127,7 @@ def _made(name: str, aggregate: Any, schema: Schema) -> tuple[DataType, Any, int
 
 def _in_sql(aggregate: Aggregate, schema: Schema) -> PartialAggregate:
     """Return the same as a Spark SQL aggregate over the rows of a group. Its value is a part of an accumulator."""
+    # Spark widens a sum by rules of its own: the casts give it the type that the state has.
     name, of = aggregate.name, aggregate.column
     if of is None:
         return PartialAggregate("count(*)", DataType("bigint"), name)
@@ -132,6 +138,7 @@ def _in_sql(aggregate: Aggregate, schema: Schema) -> PartialAggregate:
         case "sum":
             return PartialAggregate(f"cast(sum({column}) as {_sum_type(type).ddl()})", _sum_type(type), name, of)
         case "mean":
+            # Means cannot be merged. Their sums and counts can.
             whole = _sum_type(type)
             fields = (Field("total", whole), Field("n", DataType("bigint")))
             total = f"cast(sum({column}) as {whole.ddl()})"

@@ -1,8 +1,7 @@
 """Rows that were combined before the shuffle, added to the state of their keys and windows many at a time.
 
-Each function returned here takes the keys of combined rows, their key groups, their panes, the rows themselves, and the
-watermark. It returns the rows to emit, and the positions of the combined rows that have to be processed one at a time: those
-that may be late and, for running aggregates, all if a key occurs twice.
+Each function returned here takes a batch of combined rows. It returns the rows to emit, and the positions of the combined rows
+that have to be processed one at a time: those that may be late and, for running aggregates, all if a key occurs twice.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from tidegate.core.times import TimeDomain
 from tidegate.operators.column_aggregates import ColumnAggregates
 from tidegate.operators.folds import Fold
-from tidegate.operators.port import Taken
+from tidegate.operators.port import CombinedRows, Taken
 
 if TYPE_CHECKING:
     from tidegate.state.accessors.keyed_states import KeyedStates
     from tidegate.state.accessors.value_accessor import ValueAccessor
 
-TakeCombined = Callable[[Sequence[Any], Sequence[int], Sequence[int | None], Sequence[Any], int], Taken]
+TakeCombined = Callable[[CombinedRows], Taken]
 EVENT = TimeDomain.EVENT_TIME
 
 
@@ -28,9 +27,9 @@ def adding_to_windows(
 ) -> TakeCombined:
     """For windows of fixed size that fire once, at their end, and hold one value."""
 
-    def take(
-        keys: Sequence[Any], groups: Sequence[int], panes: Sequence[int | None], rows: Sequence[Any], watermark_ms: int
-    ) -> Taken:
+    def take(combined: CombinedRows) -> Taken:
+        keys, groups, panes, rows, watermark_ms = combined
+        # An epoch has few panes and many keys. No window boundary divides a pane, so its start stands for all of its rows.
         windows: dict[int | None, Sequence[Any]] = {None: ()}
         for pane in set(panes) - {None}:
             assert pane is not None
@@ -52,6 +51,8 @@ def adding_to_windows(
                 before = values.get(name)
                 values[name] = value if before is None else merge(before, value)
                 of_names[name] = group
+
+        # One sorted read, one merging pass and one write, in place of three calls for each key and window.
         names, of_all = list(values), list(of_names.values())
         stored = state.read_many(names, of_all)
         state.write_many(
@@ -66,14 +67,14 @@ def adding_to_windows(
 def adding_to_keys(state: ValueAccessor, aggregates: ColumnAggregates) -> TakeCombined:
     """For running aggregates whose rows Spark SQL has combined: every key occurs once in an epoch, and emits its new result."""
 
-    def take(
-        keys: Sequence[Any], groups: Sequence[int], panes: Sequence[int | None], rows: Sequence[Any], watermark_ms: int
-    ) -> Taken:
+    def take(combined: CombinedRows) -> Taken:
+        keys, groups = combined.keys, combined.groups
+        # Only with a key once can its result be emitted now: a second row of the key would change it.
         if len(set(keys)) < len(keys):
             return [], range(len(keys))
         stored = state.read_many(keys, groups)
         merge, of_parts = aggregates.merge, aggregates.of_parts
-        news = [of_parts(row[2]) for row in rows]
+        news = [of_parts(row[2]) for row in combined.rows]
         values = [new if old is None else merge(old, new) for old, new in zip(stored, news)]
         state.write_many(keys, groups, values)
         return _results(keys, values, aggregates), ()
@@ -98,17 +99,10 @@ class KeyColumns:
         self._groups: dict[Any, int] = {}
         self._timed = False
 
-    def take(
-        self,
-        keys: Sequence[Any],
-        groups: Sequence[int],
-        panes: Sequence[int | None],
-        rows: Sequence[Any],
-        watermark_ms: int,
-    ) -> Taken:
+    def take(self, combined: CombinedRows) -> Taken:
         kept, of_keys = self._kept, self._groups
         merge, of_parts = self._aggregates.merge, self._aggregates.of_parts
-        for key, group, row in zip(keys, groups, rows):
+        for key, group, row in zip(combined.keys, combined.groups, combined.rows):
             value = of_parts(row[2])
             if key in kept:
                 kept[key] = merge(kept[key], value)
@@ -121,6 +115,7 @@ class KeyColumns:
     def finish(self) -> list[Any]:
         """Add all that was taken to the state. Return the rows to emit."""
         if self._timed:
+            # Timers of this very moment exist for some keys and fire next. A key that was also emitted here would come twice.
             self._add_later()
             return []
         keys = list(self._kept)

@@ -47,6 +47,7 @@ class AttachedDeduplicate(AttachedOperator):
         if self._seen.value():
             return None
         self._seen.update(True)
+        # The time counts from the first row: later ones do not get here, so none renews it.
         if self._ttl_ms is not None:
             scope = self._scope
             end_ms = ctx.timer_service().clock_ms + self._ttl_ms

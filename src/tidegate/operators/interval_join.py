@@ -55,6 +55,7 @@ class AttachedJoin(AttachedOperator):
 
     def __init__(self, operator: IntervalJoin, states: KeyedStates) -> None:
         self._join = operator.join
+        # Seen from the right side, the interval is mirrored.
         self._bounds = (operator.lower_ms, operator.upper_ms), (-operator.upper_ms, -operator.lower_ms)
         self._named = restorer(operator.left), restorer(operator.right)
         self._scope = states.scope
@@ -83,6 +84,7 @@ class AttachedJoin(AttachedOperator):
         time = ctx.row_time
         if time is None:
             raise WrongValue(f"The row {row!r} has no event time, which a join by time needs. Leave out such rows.")
+        # As in Flink, a row at the watermark itself is not late for a join.
         if time < ctx.timer_service().watermark_ms:
             self.late_rows_dropped += 1
             return None
@@ -93,15 +95,17 @@ class AttachedJoin(AttachedOperator):
         out: list[Any] = []
         for at, rows in other.items():
             if at > time + upper:
-                break
+                break  # Entries of a map come in the order of their keys, which are times here.
             if at >= time + lower:
                 for partner in rows:
                     pair = (row, named(partner)) if side == 0 else (named(partner), row)
                     out.extend(join(*pair, ctx))
+        # As in Flink, a row stays at least until its own time, even if all its partners are earlier.
         scope = self._scope
         self._timers.register(TimeDomain.EVENT_TIME, time + max(upper, 0), scope.key, scope.key_group, _SIDES[side])
         return out
 
     def _on_timer(self, timestamp: int, ctx: Any) -> None:
         side = 0 if ctx.namespace == "left" else 1
+        # What `_process` added is taken off again: all rows of this time go, and each has had the same timer.
         self._buffers[side].remove(timestamp - max(self._bounds[side][1], 0))

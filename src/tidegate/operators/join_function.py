@@ -105,6 +105,7 @@ class PairsOfWindow(NotifiesFunction):
         self._join.close()
 
     def process(self, key: Any, context: Any, elements: Iterable[Any], /) -> Sequence[Any]:
+        # Twice, once for each side, and `elements` may be read only once.
         rows = list(elements)
         left = [row for side, row in rows if side == 0]
         right = [row for side, row in rows if side == 1]

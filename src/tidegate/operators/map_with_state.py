@@ -42,5 +42,5 @@ class AttachedMap(AttachedOperator):
 
     def _process(self, row: Any, ctx: Any) -> Iterable[Any]:
         out, left = self._function(row, self._state.value())
-        self._state.update(left)
+        self._state.update(left)  # None clears it
         return (out if isinstance(out, tuple | dict) else (out,),)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from enum import Flag, auto
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tidegate.graph.states import StateSpec
 
@@ -32,6 +32,19 @@ BatchCall: TypeAlias = Callable[[Any, Any, Any], Any]
 """Processes a batch, or the times of timers, with the keys in it and a context."""
 Taken: TypeAlias = tuple[list[Any], Sequence[int]]
 """The rows to emit, and the positions of the combined rows that must be processed one at a time."""
+
+
+class CombinedRows(NamedTuple):
+    """Rows that were combined before the shuffle (see `graph.combine`): one batch, as parallel columns."""
+
+    keys: Sequence[Any]
+    groups: Sequence[int]
+    """Their key groups."""
+    panes: Sequence[int | None]
+    """Where each begins in event time, in milliseconds. None without windows, and for a row whose event time is null."""
+    rows: Sequence[Any]
+    """(number of rows, a late row or None, parts, span in milliseconds)."""
+    watermark_ms: int
 
 
 class Capability(Flag):
@@ -90,27 +103,13 @@ class AttachedOperator(ABC):
         """Return what is called with one combined row: (number of rows, a late row or None, parts, span in milliseconds)."""
         raise NotImplementedError(f"{type(self).__name__} has no use for combined rows.")
 
-    def take_combined(
-        self,
-        keys: Sequence[Any],
-        groups: Sequence[int],
-        panes: Sequence[int | None],
-        rows: Sequence[Any],
-        watermark_ms: int,
-    ) -> Taken:
-        """Process combined rows at once, each with its key, key group and pane. These are all that its key and pane have."""
+    def take_combined(self, combined: CombinedRows) -> Taken:
+        """Process combined rows at once. Each is all that its key and pane have in this epoch."""
         raise NotImplementedError(f"{type(self).__name__} takes combined rows one at a time.")
 
-    def take_partial(
-        self,
-        keys: Sequence[Any],
-        groups: Sequence[int],
-        panes: Sequence[int | None],
-        rows: Sequence[Any],
-        watermark_ms: int,
-    ) -> Taken:
+    def take_partial(self, combined: CombinedRows) -> Taken:
         """The same, while more may follow for the same keys and panes."""
-        return self.take_combined(keys, groups, panes, rows, watermark_ms)
+        return self.take_combined(combined)
 
     def finish_combined(self) -> list[Any]:
         """Process the combined rows that were kept. Return the rows to emit."""

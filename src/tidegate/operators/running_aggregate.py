@@ -9,7 +9,7 @@ from tidegate.core.times import TimeDomain
 from tidegate.graph.states import TIMERS, StateKind, StateSpec
 from tidegate.operators.column_aggregates import ColumnAggregates
 from tidegate.operators.combined_columns import KeyColumns, adding_to_keys
-from tidegate.operators.port import AttachedOperator, Capability, RowCall, StatefulOperator, Taken
+from tidegate.operators.port import AttachedOperator, Capability, CombinedRows, RowCall, StatefulOperator, Taken
 
 if TYPE_CHECKING:
     from tidegate.state.accessors.keyed_states import KeyedStates
@@ -41,6 +41,8 @@ class AttachedAggregate(AttachedOperator):
         self._totals = states.value_state(TOTALS)
         self._scope = states.scope
         self._timers = states.required_timers()
+        # Two ways for rows that were combined: by Spark SQL over the whole epoch, so that a key comes once; or by each sending
+        # task, so that it may come several times.
         self._take = adding_to_keys(self._totals, aggregates)
         self._columns = KeyColumns(states, self._totals, aggregates)
 
@@ -53,25 +55,11 @@ class AttachedAggregate(AttachedOperator):
     def timer_call(self) -> RowCall:
         return self._on_timer
 
-    def take_combined(
-        self,
-        keys: Sequence[Any],
-        groups: Sequence[int],
-        panes: Sequence[int | None],
-        rows: Sequence[Any],
-        watermark_ms: int,
-    ) -> Taken:
-        return self._take(keys, groups, panes, rows, watermark_ms)
+    def take_combined(self, combined: CombinedRows) -> Taken:
+        return self._take(combined)
 
-    def take_partial(
-        self,
-        keys: Sequence[Any],
-        groups: Sequence[int],
-        panes: Sequence[int | None],
-        rows: Sequence[Any],
-        watermark_ms: int,
-    ) -> Taken:
-        return self._columns.take(keys, groups, panes, rows, watermark_ms)
+    def take_partial(self, combined: CombinedRows) -> Taken:
+        return self._columns.take(combined)
 
     def finish_combined(self) -> list[Any]:
         return self._columns.finish()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidegate.core.times import TimeDomain
 from tidegate.operators.folds import Fold
-from tidegate.operators.port import Taken
+from tidegate.operators.port import CombinedRows, Taken
 from tidegate.operators.sessions import Entry
 from tidegate.state.keys.entry_keys import TimeWindow
 
@@ -71,18 +71,12 @@ class SessionColumns:
         self._groups: dict[Any, int] = {}
         self._count = 0
 
-    def take(
-        self,
-        keys: Sequence[Any],
-        groups: Sequence[int],
-        times: Sequence[int | None],
-        rows: Sequence[Any],
-        watermark_ms: int,
-    ) -> Taken:
+    def take(self, combined: CombinedRows) -> Taken:
+        keys, groups, starts, rows, watermark_ms = combined
         kept, of_keys = self._kept, self._groups
         left: list[int] = []
         gap, of_parts = self._gap, self._fold.of_parts
-        for place, (key, group, start, row) in enumerate(zip(keys, groups, times, rows)):
+        for place, (key, group, start, row) in enumerate(zip(keys, groups, starts, rows)):
             if start is None or start + gap - 1 <= watermark_ms:
                 left.append(place)
                 continue
@@ -118,6 +112,7 @@ class SessionColumns:
     def _store(self, grown: Sequence[_GrownSession]) -> None:
         """Add the new values to the contents, and move those of sessions that became part of another."""
         merge, contents = self._fold.merge, self._contents
+        # A session keeps the place of the first that became part of it (`_GrownSession.stored`), so only the others move.
         gone = [(each, TimeWindow(*entry[2:])) for each in grown for entry in each.before[1:]]
         moved = contents.take_many([(each.key, window) for each, window in gone], [each.group for each, _ in gone])
         names, groups = [(each.key, each.stored) for each in grown], [each.group for each in grown]
@@ -154,6 +149,7 @@ def _merged(key: Any, group: int, known: Sequence[Entry], parts: list[Any], merg
     before: list[Entry] = []
     added: Any = None
     for start, end, entry, value in parts:
+        # Windows that only touch are one session, too, as for Flink's `TimeWindow.intersects`.
         if start > until:
             yield _GrownSession(key, group, TimeWindow(begin, until), before=before, added=added)
             begin, until, before, added = start, end, [], None

@@ -46,6 +46,7 @@ class Sessions:
         assert isinstance(window, TimeWindow)
         new = window
         known = self.state.value() or []
+        # Windows that only touch are one session, too, as in Flink.
         touching = [entry for entry in known if entry[0] <= new.end_ms and new.start_ms <= entry[1]]
         if not touching:
             self.state.update([*known, (*new, *new)])
@@ -55,7 +56,7 @@ class Sessions:
         )
         stored = TimeWindow(*touching[0][2:])
         if len(touching) == 1 and TimeWindow(*touching[0][:2]) == merged:
-            return merged, stored
+            return merged, stored  # Most rows fall into a session without making it longer: nothing to write.
         rest = [entry for entry in known if entry not in touching]
         self.state.update([*rest, (*merged, *stored)])
         merge(merged, stored, touching)
@@ -64,6 +65,7 @@ class Sessions:
     def retire_many(self, timers: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """Retire the sessions of many timers. Return the timers whose session still exists, and for each (key, window its
         contents are stored under)."""
+        # Several sessions of one key may end together, and its list is written once. So each is taken out of what was read.
         groups = {key: group for _, key, group, _ in timers}
         known = dict(zip(groups, self.state.read_many(list(groups), list(groups.values()))))
         ended: list[Any] = []

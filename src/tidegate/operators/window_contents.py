@@ -174,6 +174,7 @@ class ListedContents(_ContentsInList):
     def elements(self, window: Any) -> Sequence[Any]:
         found: Sequence[Any] = [TimestampedValue(time, self._named(row)) for time, row in self.state.get()]
         if self._evictor is not None:
+            # Flink calls `evict_after` once the function has run. Both get what `evict_before` left, so the order does not show.
             kept = self._evictor.evict_before(found, window)
             after = self._evictor.evict_after(kept, window)
             if len(after) != len(found):

@@ -44,5 +44,6 @@ def emit_columns(key: Any, context: Any, elements: Sequence[Any]) -> Iterable[An
     if isinstance(window, TimeWindow):
         start = moment(window.start_ms)
         end = moment(window.end_ms)
+    # A key of one column is its value, a key of several a tuple.
     head = key if isinstance(key, tuple) else (key,)
     return [(*head, start, end, *values) for values in elements]

@@ -18,7 +18,7 @@ from tidegate.graph.states import TIMERS, StateSpec
 from tidegate.operators.column_aggregates import ColumnAggregates
 from tidegate.operators.combined_columns import TakeCombined, adding_to_windows
 from tidegate.operators.folds import AggregateFold
-from tidegate.operators.port import AttachedOperator, Capability, RowCall, StatefulOperator, Taken
+from tidegate.operators.port import AttachedOperator, Capability, CombinedRows, RowCall, StatefulOperator, Taken
 from tidegate.operators.session_columns import SessionColumns
 from tidegate.operators.sessions import SESSIONS, Entry, Sessions
 from tidegate.operators.trigger import Trigger, TriggerResult
@@ -120,7 +120,10 @@ class AttachedWindows(AttachedOperator):
         if isinstance(function, TakesStates):
             function.attach_states(states)
         else:
+            # Not before `bind`: `open` has no key, and state that is still a declaration reports that.
             self._to_bind = {spec.name: accessors[spec.name] for spec in operator.function_states}
+
+        # The port's own methods, which refuse: a task asks only for what `capabilities` has.
         self._take: TakeCombined = super().take_combined
         self._finish: Callable[[], list[Any]] = super().finish_combined
         self._fire: Callable[[Sequence[Timer]], list[Any]] = super().fire_together
@@ -177,15 +180,8 @@ class AttachedWindows(AttachedOperator):
     def timer_call(self) -> RowCall:
         return self._on_timer
 
-    def take_combined(
-        self,
-        keys: Sequence[Any],
-        groups: Sequence[int],
-        panes: Sequence[int | None],
-        rows: Sequence[Any],
-        watermark_ms: int,
-    ) -> Taken:
-        return self._take(keys, groups, panes, rows, watermark_ms)
+    def take_combined(self, combined: CombinedRows) -> Taken:
+        return self._take(combined)
 
     def finish_combined(self) -> list[Any]:
         return self._finish()
@@ -228,6 +224,7 @@ class AttachedWindows(AttachedOperator):
         event = self._assigner.is_event_time
         timestamp = ctx.row_time if event else service.clock_ms
         if timestamp is None:
+            # A global window needs no event time. Any other reports the row.
             timestamp = self._no_time(row, service)
         watermark = service.watermark_ms
         scope, window_scope = self._scope, self._window_scope
@@ -243,6 +240,7 @@ class AttachedWindows(AttachedOperator):
             if self._sessions is not None:
                 window, stored = self._sessions.add(_longer(assigned, combined), self._merge)
             if event and self._cleanup_time(window) <= watermark:
+                # Late for this window. `add` has just entered the session in the list, and no timer would take it out.
                 if self._sessions is not None:
                     self._sessions.retire(window)
                 continue
@@ -252,6 +250,8 @@ class AttachedWindows(AttachedOperator):
                 self._contents.add(row, timestamp, side)
             else:
                 self._contents.add_combined(combined, timestamp, side)
+
+            # The state and the timers of a trigger are those of the merged window, wherever its contents are stored.
             context.enter(window)
             result = self._trigger.on_element(row, timestamp, window, context)
             if result is not CONTINUE:
@@ -282,12 +282,14 @@ class AttachedWindows(AttachedOperator):
         on_time = self._trigger.on_event_time if event else self._trigger.on_processing_time
         result = on_time(timestamp, window, context)
         out = self._act(result, scope.key, context, stored) if result is not CONTINUE else None
+        # As in Flink, the timer at the end of a window both fires and removes it, in this order: without lateness, a window is
+        # removed at the moment in which it fires.
         if event is self._assigner.is_event_time and timestamp == self._cleanup_time(window):
             self._forget(scope.key, context, window, stored)
         return out
 
     def on_timer_failed(self, timestamp: int, ctx: Any) -> None:
-        # The window ends nevertheless.
+        # The window ends nevertheless. Its only clean-up timer has fired, so its state would stay for good.
         window: Window = GLOBAL if ctx.namespace is None else ctx.namespace
         self._window_scope.key_group = self._scope.key_group
         stored = window if self._sessions is None else self._sessions.stored_under(window)
@@ -305,6 +307,7 @@ class AttachedWindows(AttachedOperator):
             elements = self._contents.elements(window)
             if elements:
                 made = self._operator.emit(key, context, elements)
+                # A generator runs here, while the scope still points to this window.
                 out = list(made) if made is not None else ()
                 context.enter(window, stored)
         if result.is_purge:
@@ -333,11 +336,15 @@ class AttachedWindows(AttachedOperator):
         before = [TimeWindow(entry[0], entry[1]) for entry in touching]
         context.enter(merged)
         self._trigger.on_merge(merged, before, context)
+
+        # Only now: `on_merge` reads the triggers' state of the windows that end here.
         for window in before:
             if window != merged:
                 context.enter(window)
                 self._trigger.clear(window, context)
                 self._disarm(key, window)
+
+        # The contents of the first session stay where they are. Those of the others move to them.
         for entry in touching[1:]:
             context.enter(merged, TimeWindow(*entry[2:]))
             taken = self._contents.take()
@@ -350,14 +357,19 @@ class AttachedWindows(AttachedOperator):
     def _cleanup_time(self, window: Window) -> int:
         """Return when a window is removed. Beyond all time if it never is."""
         end = window.max_timestamp()
-        return end if not self._assigner.is_event_time else min(end + self._lateness, MAX_WATERMARK)
+        if not self._assigner.is_event_time:
+            return end
+        # A global window ends with time itself, so lateness must not lead beyond it. Flink guards against the overflow here.
+        return min(end + self._lateness, MAX_WATERMARK)
 
     def _arm(self, key: Any, window: Window) -> None:
         namespace = _namespace(window)
         name = (key, namespace)
+        # Registering a timer again would change nothing: `armed` only saves the call, and may be lost with the attempt.
         if name not in self._armed:
             self._armed.add(name)
             time = self._cleanup_time(window)
+            # A window that is never removed needs no timer, which would never fire.
             if time != MAX_WATERMARK:
                 domain = EVENT if self._assigner.is_event_time else PROCESSING
                 self._timers.register(domain, time, key, self._scope.key_group, namespace)

@@ -78,6 +78,7 @@ def fire_many(
         if sessions is not None:
             timers, stored = sessions.retire_many(timers)
             names = [(key, window) for _, key, _, window in timers]
+        # Taken and not only read: these windows end as they fire, so nobody needs their contents any more.
         results = contents.take_results(stored, [group for _, _, group, _ in timers])
         if not columns:
             return [result for result in results if result is not None]

@@ -15,7 +15,7 @@ from tidegate.graph.event_times import millis
 from tidegate.graph.model import Process
 from tidegate.graph.on_error import ErrorAction
 from tidegate.operators.attached_function import attach
-from tidegate.operators.port import AttachedOperator, Capability, RowCall, Taken
+from tidegate.operators.port import AttachedOperator, Capability, CombinedRows, RowCall, Taken
 from tidegate.runtime.exchange.assignment import CheckpointNotice
 from tidegate.runtime.exchange.user_code import FunctionFailed
 from tidegate.runtime.task.operators.broadcast import BroadcastSide
@@ -175,7 +175,7 @@ class ProcessOperator:
 
     def _take_many(
         self,
-        take: Callable[..., Taken],
+        take: Callable[[CombinedRows], Taken],
         rows: list[Any],
         keys: list[Any],
         groups: Sequence[int],
@@ -183,7 +183,7 @@ class ProcessOperator:
     ) -> tuple[list[Any], list[Any], list[int], list[int | None]]:
         """Let the function take many combined rows at once, and return those that it left."""
         try:
-            out, left = take(keys, groups, panes, rows, self._service.watermark_ms)
+            out, left = take(CombinedRows(keys, groups, panes, rows, self._service.watermark_ms))
         except Exception as error:
             raise FunctionFailed(self.name, error) from error
         self._deliver(out)
