@@ -264,6 +264,7 @@ class StandaloneCluster:
         home = spark_home()
         # Settings of the machine must not leak in: neither a spark-env.sh nor a SPARK_MASTER_HOST.
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("SPARK_") and k != LOCAL_DIR}
+        # No limit on executor retries: a test kills more executors than Spark would accept of an application.
         options = f"-XX:+UseSerialGC -Dspark.worker.timeout={self._lost_after_s} -Dspark.deploy.maxExecutorRetries=-1"
         environment = {
             **inherited,
@@ -299,6 +300,7 @@ class StandaloneCluster:
     def _end(self, daemon: subprocess.Popen[bytes] | None) -> None:
         if daemon is None:
             return
+        # Killed, not asked to stop: nothing of a cluster for tests is kept, and a paused process would not answer.
         if alive(daemon.pid):
             kill_tree(daemon.pid)
         self._reap(daemon)

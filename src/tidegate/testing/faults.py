@@ -46,6 +46,7 @@ class FaultOrders:
         for number in range(times):
             (self.directory / f"{name}.{number}.token").touch()
         order = {"point": point, "action": action, "seconds": seconds, "match": match, "name": name}
+        # Renamed when complete: a process may read the directory at any moment.
         draft = self.directory / f"{name}.draft"
         draft.write_text(json.dumps(order))
         draft.rename(self.directory / f"{name}.order")
@@ -66,6 +67,7 @@ class FaultOrders:
 
     def clear(self) -> None:
         """Withdraw all orders. A process that already sleeps because of one continues to sleep."""
+        # Orders first: no process may take a token of an order that is being withdrawn.
         for path in sorted(self.directory.iterdir(), key=lambda path: path.suffix != ".order"):
             path.unlink(missing_ok=True)
 
@@ -88,6 +90,7 @@ def _matches(match: dict[str, Any], context: dict[str, Any]) -> bool:
     task = context.get("task")
     found = {} if task is None else {"level": task.program.level, "slot": int(task.slot), "partition": task.partition}
     found |= {key: value for key, value in context.items() if key != "task"}
+    # As text: values of an order have been through JSON, those of a context are objects such as ids.
     return all(str(found.get(key)) == str(value) for key, value in match.items())
 
 

@@ -106,6 +106,7 @@ class FittedSnapshot:
         stored = carried_over(stored, DeclaredNames({uid: names}, {uid: tuple(earlier_uids)}))
         known = {(number.uid, number.name): number.id for number in stored.state_numbers}
         ids = assign(known, [(uid, spec.name) for spec in node.states])
+        # Parallelism and backend are not compared: both may change with any start.
         now = describe_node(node, uid, 1, 1, "", ids)
         renames = {(str(uid), state): fields for state, fields in renamed_fields.items()}
         job = JobInHarness((now,), renames=renames, drops={(str(uid), name) for name in drop_state})
@@ -122,6 +123,7 @@ class FittedSnapshot:
 
     def entries(self) -> Iterator[tuple[bytes, bytes]]:
         """Yield the entries of keyed state."""
+        # A key begins with two bytes of key group and two bytes of state id.
         dropped = {id.to_bytes(2, "big") for id in self.fitted.dropped}
         converts = {id.to_bytes(2, "big"): convert for id, convert in self.converts.items()}
         for key, value in self.snapshot.entries:
@@ -149,6 +151,7 @@ def dealt_out(
     converts: Mapping[int, Callable[[bytes], bytes]],
 ) -> Iterator[list[tuple[bytes, bytes]]]:
     """Yield, for each new instance, its initial entries of operator state."""
+    # Described as a checkpoint of a job describes it, so that the planner of restores decides who gets which elements.
     states = tuple(
         StateInfo(
             name=spec.name,

@@ -92,16 +92,16 @@ class Leash:
             [sys.executable, "-m", "tidegate.testing.processes"],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            start_new_session=True,
+            start_new_session=True,  # Ctrl-C and a kill of the owner's process group must not reach it
         )
 
     def hold(self, pid: int) -> None:
         """Kill this tree when this process ends."""
-        self._tell(f"+{pid}\n")
+        self._write(f"+{pid}\n")
 
     def release(self, pid: int) -> None:
         """Forget this tree: it has already ended."""
-        self._tell(f"-{pid}\n")
+        self._write(f"-{pid}\n")
 
     def close(self) -> None:
         """Kill everything still held, and the guard process."""
@@ -110,7 +110,7 @@ class Leash:
             self._guard.stdin.close()
         self._guard.wait(timeout=30)
 
-    def _tell(self, line: str) -> None:
+    def _write(self, line: str) -> None:
         assert self._guard.stdin is not None
         self._guard.stdin.write(line.encode())
         self._guard.stdin.flush()
@@ -134,6 +134,7 @@ def _status(pid: int) -> tuple[int, str] | None:
 
 
 def _guard() -> None:
+    # Ends with the pipe, which the kernel closes for an owner that was killed.
     held: set[int] = set()
     for line in sys.stdin:
         (held.add if line[0] == "+" else held.discard)(int(line[1:]))

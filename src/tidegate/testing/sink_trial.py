@@ -209,6 +209,7 @@ class SinkTrial:
         return History(self.lineage, self.claims, self.at.term)
 
     def _sink(self) -> Sink:
+        # As in a job, where the sink travels to tasks: what cannot be pickled fails here, and no attribute is shared.
         travelled: Sink = pickle.loads(pickle.dumps(self.sink))
         return travelled
 
@@ -238,6 +239,7 @@ class SinkTrial:
     def attempt(self, slot: int, rows: Sequence[Row]) -> Committable | None:
         """Run one attempt of one task in the current epoch. Dying in it leaves whatever the writer left."""
         staging, writer = self.open_writer(slot)
+        # In two calls, as tasks write batch by batch.
         half = len(rows) // 2
         for part in (rows[:half], rows[half:]):
             if part:
@@ -280,6 +282,7 @@ class SinkTrial:
         """Complete a checkpoint; nothing is committed yet."""
         self.expected += [row for _, rows in self._open for row in rows]
         self._open = []
+        # Output that waits longer is carried by every checkpoint in between.
         known = {(c.slot, c.epoch) for c in self.completed}
         self.completed += [c for c in self.ledger.carried_by(self.at) if (c.slot, c.epoch) not in known]
         self.claims = reached(self.claims, self.at)
@@ -301,12 +304,12 @@ class SinkTrial:
         except Exception as error:
             if outcome_of(error).stops_the_job:
                 raise
-            return Release(refused_by=error)
+            return Release(refused_by=error)  # The output stays in the ledger, and the next call offers it again.
         self.ledger.confirm(marks(carried))
         return Release()
 
     def requests(self) -> list[Committable]:
-        """Everything that was ever complete, as one long list that a forgetful driver would commit again."""
+        """Everything that was ever complete, as one long list that a driver without records would commit again."""
         return in_order(self.completed)
 
     def small_calls(self) -> list[list[Committable]]:
@@ -345,6 +348,7 @@ class SinkTrial:
         """Begin a new term, as a driver does that claims the job. `accepted` is output of another history in the target."""
         for epoch in sorted(accepted):
             self.claims = learnt(self.claims, epoch, own=False)
+        # The random part keeps terms of a restored directory apart from those that its backup did not know.
         number = max(ordinal(each.term) for each in self.claims) + 1
         self.at = EpochId(term_of(number, uuid.uuid4().int), 0)
         self.claims = claimed(self.claims, self.at.term)
@@ -360,7 +364,7 @@ class SinkTrial:
 
     def sweep(self, waiting: Sequence[Committable] = (), upto: EpochId | None = None) -> bool:
         """What the runtime does after clean-up, where the committer offers it, up to an epoch (None: the present one).
-        Answer: whether the committer offers it."""
+        Return whether the committer offers it."""
         if not sweeps(self.committer):
             return False
         self.committer.sweep(Settled(self.lineage, self.uid, upto or self.at, tuple(waiting)))

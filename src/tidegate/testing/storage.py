@@ -55,6 +55,7 @@ class MemoryStorage:
             if existing is None:
                 self._keep(path, data)
                 return Won()
+            # The same bytes are this caller's own earlier try, whose answer was lost: they contain a nonce.
             return Won() if existing == data else Lost(existing)
 
     def get(self, path: str) -> bytes:
@@ -95,6 +96,7 @@ class MemoryStorage:
 
     def _keep(self, path: str, data: bytes) -> None:
         check_path(self._url, path)
+        # A file system has no file and folder of one name. An object store does, so only this check would notice.
         above = {path[: match.start()] for match in re.finditer("/", path)}
         if any(other in above or other.startswith(path + "/") for other in self._objects):
             raise InvalidPath(

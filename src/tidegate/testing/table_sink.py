@@ -82,13 +82,14 @@ class TableCommitter:
         self._context = context
 
     def commit(self, requests: Sequence[Committable]) -> Sequence[CommitOutcome]:
+        # Sorted, so that no row of an epoch is appended before those of an earlier one.
         found = [(request, self._rows(request)) for request in sorted(requests, key=lambda r: (r.epoch, r.slot))]
         reach("table.1-read")
         with self._table.lock:
-            published = [request for request, rows in found if self._publish(request, rows)]
-            self._table.commits += bool(published)
+            committed = [request for request, rows in found if self._append(request, rows)]
+            self._table.commits += bool(committed)
         reach("table.2-committed")
-        return outcomes(requests, published)
+        return outcomes(requests, committed)
 
     def check_target(self) -> None:
         if self._table.down:
@@ -99,7 +100,8 @@ class TableCommitter:
     def _rows(self, request: Committable) -> list[tuple[Any, ...]]:
         return [tuple(row.values()) for batch in read_batches(request, self._context) for row in batch.to_pylist()]
 
-    def _publish(self, request: Committable, rows: list[tuple[Any, ...]]) -> bool:
+    def _append(self, request: Committable, rows: list[tuple[Any, ...]]) -> bool:
+        """Append the rows, unless the marker says that they are in the table. Return whether they were appended."""
         if self._table.down:
             raise RetryLater("the table is down")
         if self._table.refusal is not None:

@@ -17,7 +17,8 @@ from tidegate.graph.levels import plan
 from tidegate.runtime.epochs.pickling import pickled
 from tidegate.runtime.exchange.program import programs
 from tidegate.storage import open_storage, probe
-from tidegate.testing.harness import DeclaredFrame, harness
+from tidegate.testing.declared_frame import DeclaredFrame
+from tidegate.testing.harness import harness
 
 COLUMNS = "user string, amount double"
 

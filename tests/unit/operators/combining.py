@@ -90,10 +90,10 @@ def combined(node, rows, watermark_ms):
 
 def feed(h, rows, watermark_ms):
     """One epoch of rows into a harness, combined if the plan of the job says so."""
-    if h.node.combine is None:
+    if h.tested.node.combine is None:
         h.process(*rows)
         return
-    for key, found in combined(h.node, rows, watermark_ms).items():
+    for key, found in combined(h.tested.node, rows, watermark_ms).items():
         group, subtask = h._owner(key[0] if len(key) == 1 else key)
-        columns = batch_from_rows(found, h.node.combine.schema).columns
+        columns = batch_from_rows(found, h.tested.node.combine.schema).columns
         subtask.operator.accept_combined(columns, [group] * len(found))

@@ -52,7 +52,7 @@ def outcome(stream, epochs, feed, backend="hashmap"):
             feed(h, rows)
             h.advance_watermark(watermark)
             out += h.output()
-            late += h.side_output("late") if "late" in h.sides else []
+            late += h.side_output("late") if "late" in h.tested.sides else []
             snapshot = h.snapshot()
     assert snapshot.entries == ()
     return sorted(out), sorted(late, key=repr)
@@ -61,11 +61,11 @@ def outcome(stream, epochs, feed, backend="hashmap"):
 def one_by_one(h, rows):
     """Whether a late row joins a session, or fires one of its own, depends on what is there before it. Here, and in `combined`,
     rows that are not late come first. Spark promises no order."""
-    h.process(*sorted(rows, key=lambda row: time_ms(row[3]) + 20 - 1 <= h.time.watermark_ms))
+    h.process(*sorted(rows, key=lambda row: time_ms(row[3]) + 20 - 1 <= h.tested.time.watermark_ms))
 
 
 def combined(h, rows):
-    combining.feed(h, rows, h.time.watermark_ms)
+    combining.feed(h, rows, h.tested.time.watermark_ms)
 
 
 @pytest.mark.parametrize("kind", ASSIGNERS)

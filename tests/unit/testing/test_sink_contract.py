@@ -163,7 +163,7 @@ MISTAKES = [
     (GivesUp, "test_a_target_that_is_down_is_tried_again"),
     (LooksAwayAtStart, "test_a_target_that_will_always_refuse_is_refused_before_the_first_row"),
     (SweepsTooMuch, "test_output_of_a_checkpoint_that_timed_out_comes_with_the_next"),
-    (LooksWhetherRowsAreThere, "test_a_repeat_does_not_bring_back_what_a_reader_took_away"),
+    (LooksWhetherRowsAreThere, "test_a_repeat_does_not_restore_rows_that_a_reader_removed"),
 ]
 
 

@@ -106,7 +106,7 @@ def test_the_contents_of_windows_lie_by_key_and_window():
                     subtask.states.window_scope.key = (f"K{n}", window)
                     subtask.states.window_scope.key_group = group
                     found[backend, n, window.start] = contents.stored()
-            id = h.state_ids[h.uid, "window.contents"].to_bytes(2, "big")
+            id = h.tested.state_ids[h.tested.uid, "window.contents"].to_bytes(2, "big")
             assert sum(raw[2:4] == id for raw, _ in snapshot.entries) == 7
     for backend in ("hashmap", "rocksdb"):
         assert [found[backend, n, 10] for n in (1, 2, 3)] == [(6,), (2,), (3,)]

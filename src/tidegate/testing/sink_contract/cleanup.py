@@ -54,10 +54,10 @@ class CleanupContract:
         trial = SinkTrial(target.sink())
         trial.epoch(2, 2)
         assert trial.checkpoint()
-        settled = trial.at
+        cleaned = trial.at
         trial.epoch(2, 2)
         trial.complete()
-        later, trial.at = trial.at, settled
+        later, trial.at = trial.at, cleaned
         trial.sweep()
         trial.at = later
         assert trial.release()

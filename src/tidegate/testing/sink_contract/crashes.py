@@ -23,7 +23,7 @@ class CrashContract:
             check_same(seen + target.rows(), trial.expected)
             target.take_away()
             if not death.happened:
-                break
+                break  # The commit has fewer steps than this: each of them was tried.
         assert step >= 2
 
     def test_a_task_may_die_at_any_step_of_its_attempt(self, target: SinkTarget) -> None:

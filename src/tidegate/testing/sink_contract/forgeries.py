@@ -66,7 +66,7 @@ class ForgeryContract:
         check(target, trial, other)
 
     def test_a_payload_that_no_writer_wrote_is_refused(self, target: SinkTarget) -> None:
-        """And not tried again and again: the job stops, and says why."""
+        """The job stops and says why, instead of repeating the commit."""
         trial = SinkTrial(target.sink(), parallelism=1)
         trial.epoch(2)
         trial.complete()
@@ -108,13 +108,15 @@ def _check_refused(trial: SinkTrial, forged: Committable) -> None:
 
 
 def _is_refused(trial: SinkTrial, forged: Committable) -> bool:
-    """Whether the sink refuses the request for good. A job that repeats it would repeat it for ever."""
+    """Whether the sink refuses the request for good. Otherwise a job repeats it endlessly."""
     try:
         trial.new_committer().commit([forged])
     except Exception as error:
         if outcome_of(error).stops_the_job:
             return True
-        raise AssertionError(f"the sink does not refuse {forged.payload!r}, and repeats it for ever") from error
+        raise AssertionError(
+            f"the sink does not refuse {forged.payload!r}, and a job would repeat it endlessly"
+        ) from error
     return False
 
 

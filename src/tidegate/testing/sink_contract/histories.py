@@ -29,7 +29,7 @@ class RestoredTrial(SinkTrial):
 
     @property
     def logged(self) -> History:
-        """What the log tells a driver that does not own the job."""
+        """What a driver that does not own the job reads in the log."""
         return History(self.lineage, self.claims)
 
     @property
@@ -111,7 +111,7 @@ class HistoryContract:
         trial.restore(backup)
         trial.epoch(2, 2)
         trial.complete()
-        # A driver that recorded the rest as published offers only what is new. A forgetful one offers everything.
+        # A driver that recorded the rest as published offers only what is new. One that lost its records offers everything.
         for requests in (in_order(trial.ledger.carried_by(trial.at)), trial.requests()):
             assert refuses(trial.committer, requests)
             assert refuses(trial.new_committer(), requests)

@@ -21,5 +21,5 @@ class RefusalContract:
             outcome, said = outcome_of(error), f"{type(error).__name__}: {error}"
         else:
             outcome, said = CommitOutcome.COMMITTED, "nothing was raised"
-        assert outcome is CommitOutcome.FAILED_KNOWN, f"output would wait for ever: {said}"
+        assert outcome is CommitOutcome.FAILED_KNOWN, f"output would wait indefinitely: {said}"
         assert name in said, f"the error does not name {name}: {said}"

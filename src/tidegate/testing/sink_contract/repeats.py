@@ -41,7 +41,7 @@ class RepeatContract:
         assert half == [CommitOutcome.COMMITTED if each else CommitOutcome.ALREADY_COMMITTED for each in new]
         assert set(again) == {CommitOutcome.ALREADY_COMMITTED}
 
-    def test_a_repeat_does_not_bring_back_what_a_reader_took_away(self, target: SinkTarget) -> None:
+    def test_a_repeat_does_not_restore_rows_that_a_reader_removed(self, target: SinkTarget) -> None:
         trial = SinkTrial(target.sink())
         trial.epoch(3, 3)
         assert trial.checkpoint()

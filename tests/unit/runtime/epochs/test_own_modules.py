@@ -80,7 +80,7 @@ from tidegate.graph.levels import plan
 from tidegate.runtime.epochs.own_modules import ship_own_modules
 from tidegate.runtime.epochs.pickling import pickled
 from tidegate.runtime.exchange.program import programs
-from tidegate.testing.harness import DeclaredFrame
+from tidegate.testing.declared_frame import DeclaredFrame
 
 job = tg.Job("orders")
 keyed = job.source("in", DeclaredFrame("user string")).key_by("user")

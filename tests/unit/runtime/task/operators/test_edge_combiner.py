@@ -66,18 +66,18 @@ def edge_to(node):
 
 def in_two_stages(h, rows, senders, at_once):
     """Each sender combines its rows, `at_once` at a time, and sends each to the task of its key, if the plan says so."""
-    if h.node.combine is None:
+    if h.tested.node.combine is None:
         one_by_one(h, rows, senders)
         return
-    edge, made = edge_to(h.node), []
+    edge, made = edge_to(h.tested.node), []
     for sender in sorted(set(senders)):
-        combiner = EdgeCombiner(edge, h.time.watermark_ms)
+        combiner = EdgeCombiner(edge, h.tested.time.watermark_ms)
         own = [row for row, its in zip(rows, senders) if its == sender]
         for first in range(0, len(own), at_once):
             combiner.add(batch_from_rows(own[first : first + at_once], edge.combined_from).columns)
             made += combiner.take()
     single = [[column.slice(place, 1) for column in columns] for columns in made for place in range(len(columns[0]))]
-    for columns in sorted(single, key=lambda columns: turn(columns[1][0].as_py(), h.time.watermark_ms)):
+    for columns in sorted(single, key=lambda columns: turn(columns[1][0].as_py(), h.tested.time.watermark_ms)):
         deliver(h, columns)
 
 
@@ -89,8 +89,8 @@ def turn(ms, watermark_ms):
 
 
 def deliver(h, columns):
-    key_types = [field.type for field in h.node.combine.key]
-    (group,) = key_groups(hash_columns(columns[:1], key_types), h.max_parallelism)
+    key_types = [field.type for field in h.tested.node.combine.key]
+    (group,) = key_groups(hash_columns(columns[:1], key_types), h.tested.max_parallelism)
     _, subtask = h._owner(columns[0][0].as_py())
     subtask.operator.accept_combined(columns, [int(group)], partial=True)
 
@@ -104,14 +104,14 @@ def outcome(stream, epochs, feed, backend="hashmap"):
             feed(h, rows, [sender for *_, sender in events])
             h.advance_watermark(watermark)
             out.append(sorted(map(repr, h.output())))
-            late += h.side_output("late") if "late" in h.sides else []
+            late += h.side_output("late") if "late" in h.tested.sides else []
             snapshot = h.snapshot()
             states.append(sorted(map(repr, snapshot.entries)))
     return out, sorted(map(repr, late)), states
 
 
 def one_by_one(h, rows, senders):
-    h.process(*sorted(rows, key=lambda row: turn(time_ms(row[3]), h.time.watermark_ms)))
+    h.process(*sorted(rows, key=lambda row: turn(time_ms(row[3]), h.tested.time.watermark_ms)))
 
 
 @pytest.mark.parametrize("kind", ASSIGNERS)
@@ -233,9 +233,11 @@ def test_an_operator_gets_combined_rows_from_all_its_inputs_or_from_none():
 def test_what_a_sender_combines_is_counted():
     stream = aggregated("running")
     with tg.testing.harness(stream) as h:
-        combiner = EdgeCombiner(edge_to(h.node), MIN_WATERMARK)
+        combiner = EdgeCombiner(edge_to(h.tested.node), MIN_WATERMARK)
         at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=1)
-        assert not combiner.add(batch_from_rows([("a", 1, 1.0, at), ("a", 2, 1.0, at)], h.node.input.schema).columns)
+        assert not combiner.add(
+            batch_from_rows([("a", 1, 1.0, at), ("a", 2, 1.0, at)], h.tested.node.input.schema).columns
+        )
         ((*_, different),) = combiner.take()
         assert (combiner.folded, len(different)) == (1, 1)
         assert list(combiner.take()) == []

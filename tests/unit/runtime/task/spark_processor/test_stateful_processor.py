@@ -482,7 +482,7 @@ def test_an_error_of_the_sink_while_timers_fire_is_not_that_of_the_processor(run
     monkeypatch.setattr(operator, "FIRED_AT_ONCE", 2)
     monkeypatch.setattr(operator, "_emit", full)
     with pytest.raises(OSError, match="disk full"):
-        operator.advance(replace(h.time, clock_ms=20))
+        operator.advance(replace(h.tested.time, clock_ms=20))
 
 
 def test_a_timer_registered_while_timers_fire_waits_for_the_next_epoch(run):
