@@ -44,6 +44,7 @@ class AutoscalerConfig:
     @classmethod
     def of(cls, options: Options) -> AutoscalerConfig:
         target, boundary = options[a.TARGET], options[a.BOUNDARY]
+        # As in Flink's operator, explicit bounds win over the target's boundary. A utilization is a share, so 0 and 1 are limits.
         least, most = options[a.MIN_UTILIZATION], options[a.MAX_UTILIZATION]
         return cls(
             enabled=options[a.ENABLED],

@@ -65,11 +65,14 @@ class CheckpointConfig:
 
     @staticmethod
     def of(options: Options) -> CheckpointConfig:
+        # Flink's rules for these three: a pause of at most a year, an interval no shorter than it, and with a pause one
+        # checkpoint at a time (`rules.remarks` notes the last two).
         pause_ms = min(options[c.MIN_PAUSE], _YEAR_MS)
         interval_ms = options[c.INTERVAL]
         stop_timeout_ms = options[output.STOP_TIMEOUT]
         return CheckpointConfig(
             interval_ms=None if interval_ms is None else max(interval_ms, pause_ms),
+            # Without checkpoints, output would wait for one that never comes.
             mode=CheckpointingMode.AT_LEAST_ONCE if interval_ms is None else options[c.MODE],
             timeout_ms=options[c.TIMEOUT],
             min_pause_ms=pause_ms,
@@ -79,6 +82,7 @@ class CheckpointConfig:
             num_retained=options[c.NUM_RETAINED],
             dir=_directory(options[c.DIR]),
             savepoint_dir=_directory(options[c.SAVEPOINT_DIR]),
+            # With a changelog, every checkpoint uploads only what changed.
             incremental=options[c.INCREMENTAL] or options[state.CHANGELOG],
             inline_threshold_bytes=options[c.INLINE_THRESHOLD],
             unaligned=options[unaligned.UNALIGNED],

@@ -18,7 +18,7 @@ FILE = "file"
 
 
 class CommandLineOptions(dict[str, str]):
-    """Options given on a command line: reports tell them from those in the job's code."""
+    """Options given on a command line: reports distinguish them from those in the job's code."""
 
 
 @dataclass(frozen=True, slots=True)

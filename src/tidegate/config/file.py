@@ -54,6 +54,7 @@ def read_file(text: str) -> dict[str, str]:
         if match is None or value[:1] in ("[", "{", "&", "*", "|", ">"):
             problems.append(f"line {number} is not 'key: value'.")  # Not the line itself, which may hold a secret.
             continue
+        # A line belongs to the open sections that are indented less than it.
         indent = len(match["indent"])
         while open_keys and open_keys[-1][0] >= indent:
             open_keys.pop()

@@ -82,6 +82,7 @@ def _number(of: Callable[[str], T], what: str) -> Callable[[str], T]:
 
 
 def _finite(text: str) -> float:
+    # `float` reads "nan" and "inf", with which no comparison of a rule would mean anything.
     value = float(text)
     if value in (float("inf"), float("-inf")) or value != value:
         raise ValueError(text)

@@ -48,6 +48,7 @@ def read_options(job: Mapping[str, object] | None = None, cluster: Mapping[str, 
     handed_on: dict[str, str] = {}
     notes: list[OptionNote] = []
     problems: list[str] = []
+    # The job comes first, and the newest name of a key within a layer: whoever sets a value first keeps it.
     for layer in (job or {}, cluster or {}):
         given = {key: as_text(value) for key, value in flatten(layer) if value is not None}
         for key in sorted(given, key=_newest_first):
@@ -62,8 +63,10 @@ def read_options(job: Mapping[str, object] | None = None, cluster: Mapping[str, 
                 continue
             if key != option.key:
                 notes.append(OptionNote(key, f"This is an old name; use {option.key}."))
+            # `fallback` means: as the cluster's configuration says. So it sets nothing, and the next layer may.
             if option is not restart.TYPE or value is not RestartType.FALLBACK:
                 values.setdefault(option.key, value)
+    # Rules between options only make sense for values that could be read.
     options = Options(values, handed_on=handed_on)
     if not problems:
         problems += conflicts(options.__getitem__)

@@ -60,6 +60,7 @@ def _exporter(options: Options, signal: str, path: str) -> ExporterConfig | None
     """The exporter of a signal, `metrics`, `traces` or `events`, whose address ends with `path`."""
     found = r.EXPORTERS[signal]
     endpoint, listed = options[found.endpoint], options[found.reporters]
+    # An endpoint alone starts the reporter. A list of reporters can only leave it out.
     if endpoint is None or (listed is not None and r.OTEL not in listed):
         return None
     return ExporterConfig(

@@ -1,6 +1,6 @@
 """Restart strategies: may a failed job start again, and when. Pure: history, clock and chance are handed in.
 
-`on_failure` is told of every failure and returns the history to keep and what to do. Histories live as long as the
+`on_failure` is called for every failure and returns the history to keep and what to do. Histories live as long as the
 driver; a driver that was itself restarted begins with none, as Flink's does.
 """
 
@@ -112,6 +112,7 @@ def _fixed_delay(
 def _failure_rate(
     strategy: FailureRate, history: FailureHistory, now_ms: MonotonicMs
 ) -> tuple[FailureHistory, Restart | GiveUp]:
+    # One failure more than the rate allows: if even the oldest of these is within the interval, there were too many.
     kept = FailureHistory(failures_ms=(*history.failures_ms, now_ms)[-(strategy.max_failures + 1) :])
     if len(kept.failures_ms) > strategy.max_failures and now_ms - kept.failures_ms[0] <= strategy.interval_ms:
         return kept, GiveUp(
@@ -148,7 +149,7 @@ def _backoff_ms(strategy: ExponentialDelay, attempts: int, uniform: Uniform) -> 
     """The jitter never takes the delay below the initial or above the greatest backoff."""
     exponent = math.log(strategy.initial_ms) + attempts * math.log(strategy.multiplier)
     if exponent > math.log(strategy.max_ms) + 700:
-        return strategy.max_ms  # The power would overflow a float, and no jitter brings it back.
+        return strategy.max_ms  # The power would overflow a float (at e**709), and no jitter would make it small again.
     backoff = strategy.initial_ms * strategy.multiplier**attempts
     jittered = backoff + uniform(-strategy.jitter * backoff, strategy.jitter * backoff)
     return max(strategy.initial_ms, int(min(jittered, strategy.max_ms)))

@@ -31,6 +31,7 @@ class GetOption(Protocol):
 
 def conflicts(get: GetOption) -> Iterator[str]:
     """Flink's refusals, each with the way out."""
+    # In Flink, checkpoints without a directory stay in the memory of the JobManager. Here nothing would outlive the driver.
     interval, backlog = get(checkpointing.INTERVAL), get(checkpointing.INTERVAL_DURING_BACKLOG)
     if interval is not None and not get(checkpointing.DIR):
         yield (

@@ -87,6 +87,8 @@ class Checkpointing:
                     problems.append(f"Checkpointing({name}={redacted(repr(value))}): {redacted(str(error))}.")
         if problems:
             raise OptionError(tuple(problems))
+
+        # Read once for its errors, here rather than when the job starts: the traceback then shows the line that is wrong.
         keys = (state.BACKEND.key, *state.BACKEND.old_keys)
         read_options(
             {

@@ -57,6 +57,7 @@ class FlinkFunction(PortedFunction):
             for descriptor in self.state_descriptors:
                 notes.note(descriptor)
             return notes.asked
+        # On a deep copy: what `open` creates, such as a connection, must not travel to the tasks with the function.
         tried = deepcopy(self)
         try:
             tried.open(notes)

@@ -37,6 +37,7 @@ def emitted(result: Iterable[Any] | None, ctx: Any) -> list[Any]:
     if result is None:
         return []
     rows = []
+    # Exactly a tuple, which needs no conversion, and no call for each row. Everything else goes through `as_row`.
     for item in result:
         if item.__class__ is tuple:
             if len(item) == 2 and item[0].__class__ is OutputTag:
@@ -70,6 +71,7 @@ class PortedFunctionState(NotifiesFunction):
 
     def open_with(self, ctx: Any, accessors: Mapping[str, Any]) -> None:
         """Open the function, which asks for its states there."""
+        # A function asks for state in `open`. States that its class declares are set afterwards: in `open` there is no key yet.
         function = self.user_function
         function.open(TaskContext(type(function).__name__, ctx, self.descriptors, accessors))
         for spec in self.own:
@@ -177,6 +179,7 @@ class BroadcastStates:
         return found
 
     def __getattr__(self, name: str) -> Any:
+        # Everything else is that of the task's own context, whichever of its kinds it is.
         return getattr(self._ctx, name)
 
 

@@ -33,6 +33,7 @@ class Row:
         if values and fields:
             raise ValueError("Row takes values or fields with names, not both.")
         names = tuple(fields) or None
+        # Past `__setattr__`, which refuses: PyFlink's rows have no attributes to set, either.
         object.__setattr__(self, "_names", names)
         object.__setattr__(self, "_values", list(fields.values() if names else values))
 
@@ -82,6 +83,7 @@ class Row:
         self._values[self._place(name)] = value
 
     def __getattr__(self, name: str) -> Any:
+        # No field begins so. An unset slot would be taken for one, and the search for it would need `_names` again.
         if name.startswith("_"):
             raise AttributeError(name)
         try:

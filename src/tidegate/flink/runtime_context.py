@@ -126,6 +126,7 @@ class StateOfNoKey:
         self._name = name
 
     def __getattr__(self, method: str) -> NoReturn:
+        # `deepcopy` and `pickle` look for methods of this kind.
         if method.startswith("__"):
             raise AttributeError(method)
         raise GraphError(
@@ -146,6 +147,8 @@ class TaskContext(FlinkRuntimeContext):
         self._accessors = accessors
 
     def _state(self, descriptor: StateDescriptor) -> Any:
+        # The states of a job are those of the first `open`, in the driver. One that asks for others, say by its environment,
+        # would read under ids that nobody assigned.
         declared = self._descriptors.get(descriptor.name)
         if declared is None or declared.spec() != descriptor.spec():
             known = ", ".join(f"{each.name}: {each.spec()}" for each in self._descriptors.values()) or "none"

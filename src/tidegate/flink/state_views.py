@@ -15,7 +15,7 @@ class ConvertedValue:
         self._accessor = accessor
         self._to = type.to_stored or _same
         self._from = type.from_stored or _same
-        self.clear: Callable[[], None] = accessor.clear
+        self.clear: Callable[[], None] = accessor.clear  # nothing to convert, so no call in between
 
     def value(self) -> Any:
         found = self._accessor.value()

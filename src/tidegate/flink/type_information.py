@@ -175,6 +175,7 @@ def _fields(types: Sequence[TypeInformation], take: Convert, build: Convert) -> 
     stored: Any = tuple.__class_getitem__(tuple(each.stored | None for each in types))
     to = [each.to_stored or _same for each in types]
     back = [each.from_stored or _same for each in types]
+    # Nothing to convert: the state then stores the user's own tuples, without a call for each value.
     if build is tuple and all(each.to_stored is None for each in types):
         return TypeInformation(stored)
     return TypeInformation(

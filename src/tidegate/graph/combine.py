@@ -52,6 +52,7 @@ class Panes:
 
     @property
     def length_ms(self) -> int:
+        # Windows begin at multiples of the slide and end a size later: their boundaries are multiples of this apart.
         return gcd(self.size_ms, self.slide_ms)
 
     def start_sql(self, ms: str) -> str:
@@ -120,11 +121,13 @@ class Combine:
         if self.intervals is None or self.event_time is None:
             return []
         ms = f"unix_millis({quoted(self.event_time)})"
+        # A row that may be late gets a number of its own to be grouped by, so that its group has no other row.
         alone = f"if({self.intervals.first_end_sql(ms)} - 1 <= {watermark_ms}L, monotonically_increasing_id(), null)"
         if watermark_ms == MIN_WATERMARK:
-            alone = "cast(null as bigint)"
+            alone = "cast(null as bigint)"  # Nothing is late before the first watermark.
         steps = [f"{self.intervals.start_sql(ms)} as {_PART}", f"{alone} as {_ALONE}"]
         if self.rows is not None:
+            # Only late rows need all of their columns. For the others this is null, so that it does not split their groups.
             whole = ", ".join(f"'{_escaped(name)}', {quoted(name)}" for name in self.rows.names)
             steps.append(f"if({_ALONE} is null, null, named_struct({whole})) as {LATE}")
         return steps

@@ -18,6 +18,7 @@ def millis(column: pa.Array) -> list[int | None]:
 
 def millis_column(column: pa.Array) -> pa.Array:
     """The same as a column."""
+    # Floor, not truncate: a time before 1970 must not move to a later millisecond.
     micros = _micros(column)
     values = micros.fill_null(0).to_numpy(zero_copy_only=False) // 1000
     return pa.array(values, mask=micros.is_null().to_numpy(zero_copy_only=False) if micros.null_count else None)

@@ -23,13 +23,14 @@ def explain_text(
     plan: Plan,
     parallelism: int | None = None,
     max_parallelism: int | None = None,
-    forgetful: Mapping[Uid, str] | None = None,
+    once_only: Mapping[Uid, str] | None = None,
 ) -> str:
     """The whole job as text. The same graph gives the same text.
 
-    `forgetful`: sources that cannot be re-read, each with a description.
+    `once_only`: sources that cannot be re-read, each with a description.
     """
-    labels, weak = Labels(graph), forgetful or {}
+    labels = Labels(graph)
+    weak = once_only or {}
     lines = [f"Job {graph.job}", _totals(graph, plan), _parallel(parallelism, max_parallelism)]
     lines += [_guarantee(graph, weak), ""]
     for level in plan.levels:
@@ -65,20 +66,20 @@ def _parallel(parallelism: int | None, max_parallelism: int | None) -> str:
     return f"parallelism {parallelism}, at most {max_parallelism or default_max_parallelism(parallelism)}"
 
 
-def _guarantee(graph: Graph, forgetful: Mapping[Uid, str]) -> str:
+def _guarantee(graph: Graph, once_only: Mapping[Uid, str]) -> str:
     """Describe the guarantee of the job; the engine is exactly-once if it takes checkpoints."""
-    found = of_job(graph, sources=dict.fromkeys(forgetful, Guarantee.AT_MOST_ONCE))
-    because = f", for {', '.join(found.weakest)}" if found.weakest else ""
-    return f"{found.level} with checkpoints{because}; {Guarantee.AT_MOST_ONCE} without"
+    job = of_job(graph, sources=dict.fromkeys(once_only, Guarantee.AT_MOST_ONCE))
+    because = f", for {', '.join(job.weakest)}" if job.weakest else ""
+    return f"{job.level} with checkpoints{because}; {Guarantee.AT_MOST_ONCE} without"
 
 
 def _title(level: Level) -> str:
     return "Level 0 · source stage, before the first shuffle" if level.index == 0 else f"Level {level.index}"
 
 
-def _blocks(graph: Graph, level: Level, labels: Labels, forgetful: Mapping[Uid, str]) -> Iterator[list[str]]:
+def _blocks(graph: Graph, level: Level, labels: Labels, once_only: Mapping[Uid, str]) -> Iterator[list[str]]:
     for id in level.nodes:
-        yield list(_node(graph.node(id), labels, forgetful))
+        yield list(_node(graph.node(id), labels, once_only))
     leaving = [_arrow(edge, labels) for edge in level.outgoing]
     leaving += [f"{_arrow(edge, labels)} (passing through)" for edge in level.passing]
     if leaving:
@@ -93,53 +94,74 @@ def _arrow(edge: Edge, labels: Labels) -> str:
     return f"{labels.stream(edge.source)} ── {how} ──▶ {labels.node(edge.target)}{beyond}"
 
 
-def _node(node: Node, labels: Labels, forgetful: Mapping[Uid, str]) -> Lines:
+def _node(node: Node, labels: Labels, once_only: Mapping[Uid, str]) -> Lines:
     match node:
         case Source():
-            yield f"source {labels.node(node.id)} · {'bounded' if node.bounded else 'streaming'}"
-            yield from _part("columns", str(node.schema) + _unread(StreamRef(node.id), labels))
-            if node.at_most_once or node.uid in forgetful:
-                yield from _part(
-                    "guarantee", f"{Guarantee.AT_MOST_ONCE}: rows read after a checkpoint do not come again"
-                )
-            if node.uid in forgetful:
-                yield from _part("reads", forgetful[node.uid])
-            if node.uid in forgetful and not node.at_most_once:
-                yield from _part("note", "refused by a job with checkpoints, unless at_most_once=True accepts the loss")
-            if node.event_time is not None:
-                late = (
-                    f"rows up to {show_ms(node.out_of_orderness_ms)} late" if node.out_of_orderness_ms else "in order"
-                )
-                own = "watermarks by a function" if node.generator is not None else late
-                made = f", watermarks of {node.watermark}" if node.watermark is not None else ""
-                each = f", for each {node.split}" if node.split is not None else ""
-                yield from _part("event time", f"{node.event_time}{made}, {own}{each}")
+            return _source(node, labels, once_only.get(node.uid))
         case Transform():
-            yield _headline(node.kind, labels.node(node.id), node.function)
-            yield from _summary(node.function)
-            yield from _reads(node, labels)
-            yield from _states(node)
-            if node.calls is not None:
-                yield from _part("calls", str(node.calls))
-            yield from _on_error(node)
-            if node.schema != node.input.schema:
-                yield from _part("emits", str(node.schema))
-            yield from _side_outputs(node, labels)
-            if not labels.is_read(StreamRef(node.id)):
-                yield from _part("note", "nothing reads its rows")
+            return _transform(node, labels)
         case Process():
-            yield _headline("process", labels.node(node.id), node.function)
-            yield from _summary(node.function)
-            yield from _reads(node, labels)
-            yield from _part("key", str(node.input.schema.select(node.input.key)))
-            yield from _states(node)
-            yield from _on_error(node)
-            yield from _part("emits", str(node.schema) + _unread(StreamRef(node.id), labels))
-            yield from _side_outputs(node, labels)
+            return _process(node, labels)
         case SinkNode():
-            yield _headline("sink", labels.node(node.id), node.target)
-            yield from _reads(node, labels)
-            yield from _part("guarantee", str(of_sink(node)))
+            return _sink(node, labels)
+
+
+def _source(source: Source, labels: Labels, reads: str | None) -> Lines:
+    """`reads` describes a source that cannot be re-read."""
+    yield f"source {labels.node(source.id)} · {'bounded' if source.bounded else 'streaming'}"
+    yield from _part("columns", str(source.schema) + _unread(StreamRef(source.id), labels))
+    if source.at_most_once or reads is not None:
+        yield from _part("guarantee", f"{Guarantee.AT_MOST_ONCE}: rows read after a checkpoint do not come again")
+    if reads is not None:
+        yield from _part("reads", reads)
+        if not source.at_most_once:
+            yield from _part("note", "refused by a job with checkpoints, unless at_most_once=True accepts the loss")
+    if source.event_time is not None:
+        yield from _part("event time", f"{source.event_time}{_watermarks(source)}")
+
+
+def _watermarks(source: Source) -> str:
+    column = "" if source.watermark is None else f", watermarks of {source.watermark}"
+    split = "" if source.split is None else f", for each {source.split}"
+    if source.generator is not None:
+        order = "watermarks by a function"
+    elif source.out_of_orderness_ms:
+        order = f"rows up to {show_ms(source.out_of_orderness_ms)} late"
+    else:
+        order = "in order"
+    return f"{column}, {order}{split}"
+
+
+def _transform(node: Transform, labels: Labels) -> Lines:
+    yield _headline(node.kind, labels.node(node.id), node.function)
+    yield from _summary(node.function)
+    yield from _reads(node, labels)
+    yield from _states(node)
+    if node.calls is not None:
+        yield from _part("calls", str(node.calls))
+    yield from _on_error(node)
+    if node.schema != node.input.schema:
+        yield from _part("emits", str(node.schema))
+    yield from _side_outputs(node, labels)
+    if not labels.is_read(StreamRef(node.id)):
+        yield from _part("note", "nothing reads its rows")
+
+
+def _process(node: Process, labels: Labels) -> Lines:
+    yield _headline("process", labels.node(node.id), node.function)
+    yield from _summary(node.function)
+    yield from _reads(node, labels)
+    yield from _part("key", str(node.input.schema.select(node.input.key)))
+    yield from _states(node)
+    yield from _on_error(node)
+    yield from _part("emits", str(node.schema) + _unread(StreamRef(node.id), labels))
+    yield from _side_outputs(node, labels)
+
+
+def _sink(node: SinkNode, labels: Labels) -> Lines:
+    yield _headline("sink", labels.node(node.id), node.target)
+    yield from _reads(node, labels)
+    yield from _part("guarantee", str(of_sink(node)))
 
 
 def _states(node: Transform | Process) -> Lines:

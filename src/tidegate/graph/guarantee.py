@@ -33,10 +33,10 @@ def of_job(
 ) -> JobGuarantee:
     """`engine`: exactly once with checkpoints, at most once without. `sources`: those known to be weaker than Spark's
     promise to re-read from a recorded position."""
-    told = sources or {}
+    weaker = sources or {}
     parts = {"the engine": engine}
     parts |= {
-        str(source): min(of_source(source), told.get(source.uid, Guarantee.EXACTLY_ONCE)) for source in graph.sources
+        str(source): min(of_source(source), weaker.get(source.uid, Guarantee.EXACTLY_ONCE)) for source in graph.sources
     }
     parts |= {str(sink): of_sink(sink) for sink in graph.sinks}
     level = min(parts.values())

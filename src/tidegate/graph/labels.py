@@ -49,6 +49,7 @@ def summary_of(function: Any) -> str | None:
     """Return the first line of the user's docstring. Docstrings of base classes do not describe this function."""
     function = _written(function)
     owner = function if inspect.isroutine(function) else type(function)
+    # `functools.partial` and builtins have docstrings about themselves.
     if owner.__module__ in ("builtins", "functools"):
         return None
     doc = owner.__doc__

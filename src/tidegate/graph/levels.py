@@ -84,6 +84,8 @@ class Plan:
 def plan(graph: Graph, *, two_stage: bool = True) -> Plan:
     """Assign every node of a checked graph to a level. `two_stage`: combine rows before the shuffle where possible."""
     level_of = _assign(graph)
+
+    # A node may read several inputs, and an input several streams: each pair of a stream and a reader is an edge or a chain.
     edges: list[Edge] = []
     chains: list[Chain] = []
     for node in graph.nodes:
@@ -107,6 +109,8 @@ def plan(graph: Graph, *, two_stage: bool = True) -> Plan:
                     )
                 else:
                     chains.append(Chain(stream, node.id, number))
+
+    # SQL comes first: where it has combined the rows of an edge, tasks have none to combine.
     if two_stage:
         edges = _combined_by_tasks(graph, level_of, _combined_by_sql(graph, level_of, edges))
     levels = tuple(
@@ -135,6 +139,7 @@ def _combined_by_sql(graph: Graph, level_of: list[int], edges: list[Edge]) -> li
     target = graph.node(leaving[0].target) if len(leaving) == 1 else None
     if not isinstance(target, Process) or target.combine is None:
         return edges
+    # A combined row carries one greatest time, as a timestamp: enough for one watermark, and not for one of each split.
     time = sources[0].watermark_column
     if sources[0].split is not None:
         return edges
@@ -150,6 +155,7 @@ def _combined_by_tasks(graph: Graph, level_of: list[int], edges: list[Edge]) -> 
 
     An operator gets combined rows over all of its edges or over none: it emits once for each key and epoch.
     """
+    # Without Python in the source stage its rows never pass through a task, so no task can combine them.
     sql_sources = level_of.count(0) == len(graph.sources)
     for target in graph.processes:
         arriving = [edge for edge in edges if edge.target == target.id]
@@ -165,6 +171,7 @@ def _assign(graph: Graph) -> list[int]:
     before_a_key = _before_a_key(graph)
     level_of: list[int] = []
     for node in graph.nodes:
+        # The nodes come in the order of declaration, and nothing reads a stream that is declared later.
         below = max((level_of[producer] for producer in _producers(graph, node)), default=0)
         match node:
             case Source():
@@ -181,6 +188,7 @@ def _assign(graph: Graph) -> list[int]:
 
 def _before_a_key(graph: Graph) -> list[bool]:
     """For each node, return whether a process reads it, directly or through transforms."""
+    # Nodes are in topological order, so backwards each reader comes before what it reads.
     found = [False] * len(graph.nodes)
     for node in reversed(graph.nodes):
         if isinstance(node, Process) or (isinstance(node, Transform) and found[node.id]):

@@ -1,4 +1,4 @@
-"""Functions that are told what became of checkpoints: those that define one of Flink's two hooks. Pure."""
+"""Functions that are notified of checkpoints: those that define one of Flink's two hooks. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COMPLETE, ABORTED = "notify_checkpoint_complete", "notify_checkpoint_aborted"
 
 
 class NotifiesFunction(ABC):
-    """An operator that calls a function of a user, which is told of checkpoints in its place."""
+    """An operator that calls a user's function. The function, not the operator, is notified of checkpoints."""
 
     @property
     @abstractmethod
@@ -21,7 +21,7 @@ class NotifiesFunction(ABC):
 
 
 def notified_by(function: object) -> object:
-    """Return what is told of checkpoints where a node has this function."""
+    """Return the object to notify of checkpoints for a node with this function."""
     return function.notified if isinstance(function, NotifiesFunction) else function
 
 

@@ -101,8 +101,8 @@ class Transform:
     @property
     def call(self) -> Callable[[Any], Any]:
         """Return the callable for a row: the method named after the kind if there is one, else the function itself."""
-        found: Callable[[Any], Any] = getattr(self.function, self.kind, self.function)
-        return found
+        call: Callable[[Any], Any] = getattr(self.function, self.kind, self.function)
+        return call
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name!r}"

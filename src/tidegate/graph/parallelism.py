@@ -10,8 +10,9 @@ MIN_DEFAULT = 128
 
 def default_max_parallelism(parallelism: int) -> int:
     """Flink's default: one and a half times the parallelism rounded up to a power of two, within 128 and 32768."""
-    wanted = parallelism + parallelism // 2
-    return min(max(1 << (wanted - 1).bit_length(), MIN_DEFAULT), MAX_PARALLELISM)
+    room = parallelism + parallelism // 2
+    power_of_two = 1 << (room - 1).bit_length()
+    return min(max(power_of_two, MIN_DEFAULT), MAX_PARALLELISM)
 
 
 def check_parallelism(parallelism: int | None, max_parallelism: int | None) -> None:

@@ -101,6 +101,7 @@ class ExponentialBackoffDelayRetry(RetryStrategy):
     def delay_ms(self, tries: int) -> int:
         delay: float = duration_ms(self.initial_delay)
         most_ms = duration_ms(self.max_delay)
+        # In steps, not as a power: with many tries, that would overflow a float.
         for _ in range(tries - 1):
             delay *= self.multiplier
             if delay >= most_ms:

@@ -26,6 +26,7 @@ def assign(known: Mapping[tuple[Uid, str], int], declared: Iterable[tuple[Uid, s
             "The numbers of states kept with the checkpoint contradict each other. The checkpoint's metadata is "
             "damaged; restore from another one."
         )
+    # Never the number of a state that is gone: entries of it may still be in files of a retained checkpoint.
     last = max(numbers.values(), default=0)
     for state in declared:
         if state not in numbers:

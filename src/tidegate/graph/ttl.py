@@ -94,6 +94,7 @@ class StateTtlConfig:
                 f"A time to live of {ttl!r} with cleanup_entries={cleanup_entries} is invalid. The time must be more than 0, "
                 "for example '1 h'; cleanup_entries must be 0 or more. Leave ttl out for state that never expires."
             )
+        # A frozen dataclass with its own `__init__`, which takes more forms than it keeps, has no other way to set its fields.
         for name, value in zip(self.__slots__, (ttl_ms, *chosen, cleanup_entries)):
             object.__setattr__(self, name, value)
 

@@ -102,12 +102,12 @@ def check_event_time(column: str, schema: Schema) -> None:
 
 def check_split(column: str, schema: Schema) -> None:
     if column not in schema:
-        raise GraphError(no_column(column, schema.names, "to tell splits apart"))
+        raise GraphError(no_column(column, schema.names, "of splits"))
     type = schema.fields[schema.index(column)].type
     if type.kind not in SPLIT_KINDS:
         raise GraphError(
-            f"The column {column!r} that tells splits apart is a {type}. It must be a string or an integer, such as the number "
-            "of a partition or the name of a file."
+            f"The column {column!r} of the splits is a {type}. It must be a string or an integer, such as the number of a "
+            "partition or the name of a file."
         )
 
 
@@ -124,6 +124,7 @@ def check_union(schemas: Iterable[tuple[str, Schema]]) -> None:
 
 def check_same_keys(inputs: Iterable[Input]) -> None:
     """Require that streams that share state have keys of the same types, so that equal keys meet."""
+    # The hash of a key, and so its task, depends on the types of its columns: as in Spark, 1 as int and as bigint differ.
     types = [[input.schema.fields[input.schema.index(name)].type for name in input.key] for input in inputs]
     for other in types[1:]:
         if [type.without_nullability() for type in other] != [type.without_nullability() for type in types[0]]:
@@ -142,6 +143,7 @@ def check_runnable(graph: Graph) -> Graph:
             f"The job {graph.job!r} has no sink, so nothing of its work would be seen. End a stream with "
             "stream.sink(uid, target); tidegate.PrintSink() will do for a first try."
         )
+    # Epochs over streaming sources are batches of one query, and all bounded sources are one epoch: no epoch is both.
     bounded = [source.uid for source in graph.sources if source.bounded]
     streaming = [source.uid for source in graph.sources if not source.bounded]
     if bounded and streaming:

@@ -41,7 +41,9 @@ from tidegate.schema.schema import DataType, Field, Schema
 __all__ = ["batch_from_rows", "from_python", "normalized_keys", "rows", "rows_of", "struct_class", "to_python"]
 
 _LOSSLESS = Context(prec=40)
+"""More digits than any decimal column has, whatever context the user's code has set."""
 _LONG_DIGITS = 18
+"""Decimals of at most so many digits fit into 64 bits, and are read as integers."""
 
 
 def to_python(column: pa.Array, type: DataType) -> list[Any]:
@@ -100,13 +102,14 @@ def normalized_keys(values: Sequence[list[Any]], types: Sequence[DataType]) -> l
 def struct_class(fields: tuple[Field, ...]) -> type[tuple[Any, ...]]:
     """Return the named-tuple class for the values of a struct. A name that Python does not allow becomes `_0`, `_1`, …
     by position."""
-    made = namedtuple("Struct", [field.name for field in fields], rename=True)  # type: ignore[misc]
-    made.__getattr__ = _no_column  # type: ignore[attr-defined]
-    return made
+    row_class = namedtuple("Struct", [field.name for field in fields], rename=True)  # type: ignore[misc]
+    row_class.__getattr__ = _no_column  # type: ignore[attr-defined]
+    return row_class
 
 
 def _no_column(row: Any, name: str) -> NoReturn:
     """Called only for attributes that a row does not have."""
+    # Python and libraries look for protocols such as `__array__`: not a mistake, and often, so without a search for near names.
     if name.startswith("__"):
         raise AttributeError(name)
     raise AttributeError(no_column(name, row._fields))
@@ -140,6 +143,7 @@ def _with_nulls(values: list[Any], column: pa.Array) -> list[Any]:
 
 
 def _dates(column: pa.Array) -> list[Any]:
+    # Values under nulls are arbitrary, and may be outside the years that are checked.
     days = plain_values(column, np.int32).astype(np.int64)
     days[null_mask(column)] = 0
     _check_years(days, date.min.toordinal() - EPOCH_DAY, date.max.toordinal() - EPOCH_DAY, "days")
@@ -177,6 +181,7 @@ def _check_years(values: npt.NDArray[Any], first: int, last: int, unit: str) -> 
 def _decimals(column: pa.Array, type: DataType) -> list[Any]:
     assert type.scale is not None
     exponent = -type.scale
+    # Arrow has 128 bits for each decimal. Short ones are in the lower half.
     digits = plain_values(column, np.dtype((np.int64, 2)))[:, 0].tolist()
     return _with_nulls([Decimal(number).scaleb(exponent, _LOSSLESS) for number in digits], column)
 
@@ -191,6 +196,7 @@ def _nested(column: pa.Array, type: DataType) -> list[Any]:
     if type.fields is not None:
         parts = [to_python(part, field.type) for part, field in zip(column.flatten(), type.fields)]
         return _with_nulls(rows(parts, struct_class(type.fields)) if parts else [()] * len(column), column)
+    # All elements of the column are converted at once, and cut into values afterwards.
     bounds = column.offsets.to_numpy()
     first, last = int(bounds[0]), int(bounds[-1])
     cuts = (bounds - first).tolist()

@@ -58,6 +58,7 @@ class DataType:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise SchemaError(f"There is no column type {self.kind!r}. The types are {', '.join(sorted(KINDS))}.")
+        # The parts of a type are optional attributes of one class, so it is checked here which of them belong together.
         for kind, present in (
             ("decimal", self.precision is not None and self.scale is not None),
             ("array", self.element is not None),
@@ -107,6 +108,7 @@ class DataType:
             case "struct":
                 return pa.struct([field.to_arrow() for field in self.fields or ()])
             case "timestamp":
+                # Spark's timestamps are instants: the zone of the session only decides how they are shown.
                 return pa.timestamp("us", tz="UTC")
             case "timestamp_ntz":
                 return pa.timestamp("us")

@@ -88,6 +88,7 @@ class Parser:
                 fields = self._fields(closing=">")
                 self._expect(">")
                 return DataType("struct", fields=fields)
+        # Spark 4 writes a collation after the type: `string collate UNICODE`.
         collated = self._next_place()
         if kind == "string" and self._keyword("collate"):
             raise UnsupportedType(
@@ -96,7 +97,7 @@ class Parser:
         return DataType(kind)
 
     def _decimal(self, place: int) -> DataType:
-        precision, scale = 10, 0
+        precision, scale = 10, 0  # Spark's defaults
         if self._mark("("):
             precision = self._number()
             scale = self._number() if self._mark(",") else 0
@@ -122,7 +123,7 @@ class Parser:
             name = self._take("quoted")
         if not name:
             self._refuse(place, "A column name is expected here; put backquotes around unusual ones.")
-        self._mark(":")
+        self._mark(":")  # Spark prints struct<a:int> and accepts both forms.
         type = self.type()
         nullable = True
         if self._keyword("not"):

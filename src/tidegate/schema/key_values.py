@@ -106,6 +106,7 @@ def converter(type: DataType) -> Normalize:
 def normalized_bool(value: Any) -> bool:
     if value is True or value is False:
         return value
+    # By name, so that numpy is not imported for it.
     if type(value).__name__ in ("bool", "bool_") and type(value).__module__ == "numpy":
         return bool(value)
     raise TypeError("Use True or False.")
@@ -147,6 +148,7 @@ def canonical_ntz(value: Any) -> datetime:
     moment = _plain_datetime(value)
     if moment.tzinfo is not None:
         raise TypeError("It has a time zone; use a naive datetime.")
+    # Naive datetimes that differ only in `fold` are equal, and become one value.
     return moment.replace(fold=0) if moment.fold else moment
 
 
@@ -188,6 +190,7 @@ def _plain_datetime(value: Any) -> datetime:
 
 
 def _scaled_decimal(unit: Decimal, bound: int, value: Any) -> Decimal:
+    # `index` accepts numpy's integers and no floats, whose digits would not be those that the user wrote.
     number = value if isinstance(value, Decimal) else Decimal(operator.index(value))
     if not number.is_finite():
         raise ValueError("It is not a finite number.")

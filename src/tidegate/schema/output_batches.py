@@ -38,8 +38,8 @@ def output_batch(result: Any, schema: Schema) -> pa.RecordBatch:
     arrays = [_column(columns[field.name], field) for field in schema.fields]
     lengths = {field.name: len(array) for field, array in zip(schema.fields, arrays)}
     if len(set(lengths.values())) > 1:
-        told = ", ".join(f"{name} {length}" for name, length in lengths.items())
-        raise SchemaError(f"The columns of a batch must have the same length; these have: {told}.")
+        shown = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        raise SchemaError(f"The columns of a batch must have the same length; these have: {shown}.")
     return pa.RecordBatch.from_arrays(arrays, schema=schema.to_arrow())
 
 
@@ -79,8 +79,10 @@ def _as_arrow(given: Any, field: Field) -> pa.Array:
     try:
         if isinstance(given, np.ndarray):
             if given.dtype.kind == "O":
+                # Of any Python objects: as strict with each as with the values of rows.
                 return from_python(given.tolist(), field.type, field.name)
             array = pa.array(_unshared(given))
+            # numpy's datetimes have no time zone, and are UTC by convention. Others without one are refused.
             if field.type.kind == "timestamp" and pa.types.is_timestamp(array.type):
                 array = array.cast(pa.timestamp(array.type.unit, "UTC"))
             return array
@@ -110,6 +112,7 @@ def _fitted(array: pa.Array, field: Field) -> pa.Array:
     try:
         found = array.cast(wanted)
         if field.type.kind == "float":
+            # Arrow's cast turns a double that is too large into infinity without an error.
             refuse_overflow(array, found)
     except (pa.ArrowException, ValueError) as error:
         raise SchemaError(

@@ -48,12 +48,14 @@ _MISFIT = (pa.ArrowException, TypeError, ValueError, ArithmeticError)
 def from_python(values: Sequence[Any], type: DataType, name: str = "value") -> pa.Array:
     """Build a column from Python values, None for null. Raises SchemaError naming the column, the first invalid value
     and its row."""
+    # One pass in C over the classes of all values is cheap. Only if one is unusual, each value is looked at in Python.
     classes = set(map(_class_of, values)) - _NULL
     if not classes <= _EXACT.get(type.kind, _NULL):
         values = [_fitted(value, type, name, row) for row, value in enumerate(values)]
     try:
         return _build(values, type)
     except _MISFIT as error:
+        # Arrow's error does not say which value it was. Build one by one to find it.
         for row, value in enumerate(values):
             try:
                 _build([_fitted(value, type, name, row)], type)
@@ -85,6 +87,7 @@ def _build(values: Sequence[Any], type: DataType) -> pa.Array:
             since = [None if value is None else value - epoch for value in values]
             return pa.array(since, pa.duration("us")).view(type.to_arrow())
         case "float":
+            # In two steps, to compare: Arrow turns what is too large for a float into infinity without an error.
             wide = pa.array(values, pa.float64())
             narrow = wide.cast(pa.float32(), safe=False)
             refuse_overflow(wide, narrow)
@@ -126,6 +129,7 @@ def _fit(value: Any, type: DataType) -> Any:
             return {field.name: _fit(part, field.type) for field, part in zip(type.fields, parts)}
         case "boolean" | "string" | "binary" | "date" | "timestamp" | "timestamp_ntz":
             return converter(type)(value)
+    # To Python a bool is an int. In a column of numbers it is a mistake.
     if isinstance(value, bool):
         raise TypeError("It is a bool; convert it with int() if that is meant.")
     if type.kind in ("float", "double"):

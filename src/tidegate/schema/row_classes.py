@@ -17,7 +17,7 @@ _SCALARS = {
     "bytes": DataType("binary"),
     "datetime": DataType("timestamp"),
     "date": DataType("date"),
-    "decimal": DataType("decimal", precision=38, scale=18),
+    "decimal": DataType("decimal", precision=38, scale=18),  # what Spark takes for Decimal in Python
 }
 
 
@@ -38,6 +38,7 @@ def _fields(described: TypeSchema, at: str) -> tuple[Field, ...]:
 
 def _field(described: TypeSchema, at: str) -> Field:
     inner, optional = _without_none(described["type"])
+    # A field with a default may be left out, which is a null in a column.
     return Field(described["name"], _type(inner, at), nullable=optional or "default" in described)
 
 

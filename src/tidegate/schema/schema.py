@@ -105,6 +105,7 @@ def _field_from_json(json: Mapping[str, Any]) -> Field:
 
 def _type_from_json(json: Any, column: str) -> DataType:
     if isinstance(json, str):
+        # Types that are not nested are texts in Spark's JSON, which the parser of DDL reads as well.
         try:
             return Parser(json).whole_type()
         except UnsupportedType as error:

@@ -11,7 +11,7 @@ TASKS: Option[bool] = Option(
     "metrics.tasks.enabled",
     BOOL,
     True,
-    "Measure in tasks: time, bytes, memory, timers, hot keys, and what the state backend tells. If off, the metrics of the "
+    "Measure in tasks: time, bytes, memory, timers, hot keys, and what the state backend reports. If off, the metrics of the "
     "job, of its operators, of checkpoints and of sinks remain.",
 )
 HOT_KEYS: Option[bool] = Option(

@@ -46,6 +46,7 @@ class ExporterOptions:
 
 def _exporter(signal: str, path: str) -> ExporterOptions:
     prefix = f"{signal}.reporter.otel."
+    # One function for three signals, because Flink has the same keys for the reporter of each.
     return ExporterOptions(
         reporters=Option(
             f"{signal}.reporters", LIST, None, f"Names of the reporters of {signal} to start. Unset: all."
