@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -44,7 +44,7 @@ from tidegate.state.keys.key_groups import key_group, slot_of
 from tidegate.state.keys.murmur3 import hash_key
 from tidegate.testing.operator_snapshot import FittedSnapshot, Snapshot
 from tidegate.testing.rows import as_in_a_job, combined_before_shuffle, own_errors
-from tidegate.testing.subtask import OperatorUnderTest, Subtask
+from tidegate.testing.subtask import OperatorUnderTest, SubtaskUnderTest
 from tidegate.testing.tested_node import UID, FunctionInput, combined, node_of_function, node_of_stream
 
 
@@ -101,10 +101,10 @@ class Harness:
         self._codec = key_codec(columns, key) if key else None
         self._rows_dealt = 0
         if restored is None:
-            self._subtasks = [Subtask(self.tested, Slot(slot)) for slot in range(parallelism)]
+            self._subtasks = [SubtaskUnderTest(self.tested, Slot(slot)) for slot in range(parallelism)]
         else:
-            shares = self._shares_of(restored)
-            self._subtasks = [Subtask(self.tested, Slot(slot), share) for slot, share in enumerate(shares)]
+            shares = _shares_of(restored, self.tested)
+            self._subtasks = [SubtaskUnderTest(self.tested, Slot(slot), share) for slot, share in enumerate(shares)]
 
     def process(self, *rows: Any) -> None:
         """Feed rows. Each goes to the instance that owns its key or, for a function without keys, to the instances in turn.
@@ -298,7 +298,7 @@ class Harness:
         Args:
             checkpoint_id: The checkpoint contains the epochs up to this id, as `snapshot_state` got it. By default, all.
         """
-        self._notify(checkpoint_id, complete=True)
+        _notify(self._subtasks, checkpoint_id, complete=True)
 
     def notify_checkpoint_aborted(self, checkpoint_id: int | None = None) -> None:
         """End the epoch, and notify every instance at the start of the next one that a checkpoint failed.
@@ -306,7 +306,7 @@ class Harness:
         Args:
             checkpoint_id: The id of its epoch, as `snapshot_state` got it. By default, that of the epoch that ends.
         """
-        self._notify(checkpoint_id, complete=False)
+        _notify(self._subtasks, checkpoint_id, complete=False)
 
     def subtask_of(self, key: Any) -> int:
         """Return the index of the parallel instance that owns `key`."""
@@ -325,33 +325,34 @@ class Harness:
     ) -> None:
         self.close()
 
-    def _notify(self, checkpoint_id: int | None, *, complete: bool) -> None:
-        for subtask in self._subtasks:
-            checkpoint = subtask.checkpoint_id if checkpoint_id is None else checkpoint_id
-            subtask.seal(CheckpointNotice(checkpoint, complete))
-
     def _normalized(self, key: Any) -> Any:
         if self._codec is None:
             raise GraphError("The function has no key: its rows go to the instances in turn.")
         return self._codec.normalized(key)
 
-    def _owner(self, key: Any) -> tuple[int, Subtask]:
+    def _owner(self, key: Any) -> tuple[int, SubtaskUnderTest]:
         group = key_group(hash_key(key, self._key_types), self.tested.max_parallelism)
         return group, self._subtasks[slot_of(group, self.tested.parallelism, self.tested.max_parallelism)]
 
-    def _shares_of(self, snapshot: FittedSnapshot) -> list[list[tuple[bytes, bytes]]]:
-        """Divide the entries of a snapshot among the instances."""
-        tested = self.tested
-        shares: list[list[tuple[bytes, bytes]]] = [[] for _ in range(tested.parallelism)]
-        for raw_key, value in snapshot.entries():
-            # An entry begins with its key group, so that a snapshot can be divided without decoding keys.
-            group = int.from_bytes(raw_key[:2], "big")
-            shares[slot_of(group, tested.parallelism, tested.max_parallelism)].append((raw_key, value))
-        if snapshot.snapshot.operator and any(not spec.keyed for spec in tested.node.states):
-            lists = snapshot.dealt_out(tested.node.states, tested.uid, tested.parallelism)
-            for share, operator in zip(shares, lists):
-                share += operator
-        return shares
+
+def _shares_of(snapshot: FittedSnapshot, tested: OperatorUnderTest) -> list[list[tuple[bytes, bytes]]]:
+    """Divide the entries of a snapshot among the instances."""
+    shares: list[list[tuple[bytes, bytes]]] = [[] for _ in range(tested.parallelism)]
+    for raw_key, value in snapshot.entries():
+        # An entry begins with its key group, so that a snapshot can be divided without decoding keys.
+        group = int.from_bytes(raw_key[:2], "big")
+        shares[slot_of(group, tested.parallelism, tested.max_parallelism)].append((raw_key, value))
+    if snapshot.snapshot.operator and any(not spec.keyed for spec in tested.node.states):
+        lists = snapshot.dealt_out(tested.node.states, tested.uid, tested.parallelism)
+        for share, operator in zip(shares, lists):
+            share += operator
+    return shares
+
+
+def _notify(subtasks: Iterable[SubtaskUnderTest], checkpoint_id: int | None, *, complete: bool) -> None:
+    for subtask in subtasks:
+        checkpoint = subtask.checkpoint_id if checkpoint_id is None else checkpoint_id
+        subtask.seal(CheckpointNotice(checkpoint, complete))
 
 
 def _time(clock_ms: int, watermark_ms: int) -> EpochTime:

@@ -59,7 +59,7 @@ class OperatorUnderTest:
         return self.state_ids[self.uid, state]
 
 
-class Subtask:
+class SubtaskUnderTest:
     """One parallel instance: its share of the key groups, its copy of the function."""
 
     # Of the current epoch; each `_begin` replaces them. A keyed function has `states` and `operator`, another `transform`.

@@ -183,7 +183,9 @@ class ProcessOperator:
     ) -> tuple[list[Any], list[Any], list[int], list[int | None]]:
         """Let the function take many combined rows at once, and return those that it left."""
         try:
-            out, left = take(CombinedRows(keys, groups, panes, rows, self._service.watermark_ms))
+            out, left = take(
+                CombinedRows(keys=keys, groups=groups, panes=panes, rows=rows, watermark_ms=self._service.watermark_ms)
+            )
         except Exception as error:
             raise FunctionFailed(self.name, error) from error
         self._deliver(out)
