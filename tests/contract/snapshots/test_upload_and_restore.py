@@ -414,7 +414,10 @@ def test_a_version_on_local_disk_is_used_instead_of_a_download(home: Host) -> No
     home.build(None, version(1), some(0, 300))
     state, new = home.upload(home.order(1, version(1)))
     home.storage.delete(new)
+    place = version_path(home.directory, version(1))
+    found = place.stat().st_ino
     assert home.restore(state) == version(1)
+    assert place.stat().st_ino == found, "it is used where it is: a fetch replaces it, even if it finds all files here"
 
 
 @pytest.mark.feature("H11")
