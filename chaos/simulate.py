@@ -22,7 +22,8 @@ EXPECTED_STEPS = (
     "clean.2-metadata", "clean.3-files", "sweep.1-listed", "sweep.2-deleted", "stop.1-entry", "end.1-entry", "dispose.1-read",
     "dispose.2-files", "dispose.3-metadata", "materialize.1-reserved", "materialize.2-asked", "materialize.3-stored",
     "materialize.4-offered", "materialize.5-completed", "materialize.6-released", "rescale.1-asked", "rescale.2-saved",
-    "rescale.3-ended", "rescale.4-claimed", "append.1-created", "trim.1-listed", "trim.2-deleted",
+    "rescale.3-ended", "rescale.4-claimed", "rescale.5-restored", "claim-again.1-read",
+    "claim-again.2-won", "append.1-created", "trim.1-listed", "trim.2-deleted",
 )  # fmt: skip
 """Every numbered step at which a driver of the simulation can die."""
 

@@ -1,7 +1,15 @@
 """A simulated driver: the product's steps of a term of ownership, run in a simulated world.
 
-What is written here stands for the threads at the edge of a term: they carry out effects, post messages, and may die between any
-two of them. `epochs` stands for Spark, `requests` for the operator, `winding_down` for the end of a run.
+What is written here has no order of its own. It stands for
+
+- the threads at the edge of a term (`edge`, `sink_threads` and `ownership`), which carry out effects, post messages,
+  and may die between any two of them;
+- the thread that supervises attempts (`runtime.driver.supervisor`): it begins terms, carries out what a rescale yields when an
+  attempt has ended, and begins again after a failure;
+- a judge who looks at each effect before it is carried out, and knows what no driver knows (`_look`, `_see_entry`, `_check_…`).
+
+`epochs` stands for Spark, `requests` for the operator, `rescaling` for the thread that ends an attempt, and `winding_down`
+for the end of a run.
 """
 
 from __future__ import annotations
@@ -9,22 +17,25 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import count
 
 from chaos.simulation.checks import WatchedCheckpoints, WrittenMetadata
 from chaos.simulation.epochs import SimEpochs
-from chaos.simulation.faults import CALM, Crash
-from chaos.simulation.model import Snapshot
+from chaos.simulation.faults import CALM
+from chaos.simulation.model import Epoch, Snapshot
 from chaos.simulation.model_tasks import ModelTasks
 from chaos.simulation.plan import SINK, SINKS, UNKEYED, JobPlan
 from chaos.simulation.real_tasks import RealTasks
 from chaos.simulation.requests import SimRequests
+from chaos.simulation.rescaling import SimRescale
 from chaos.simulation.tasks import Host, SimTasks, TaskStorage, publish
 from chaos.simulation.winding_down import WindDown
 from chaos.simulation.world import Process, World
 from tidegate.checkpoint.completed import cleaner
 from tidegate.checkpoint.coordination.coordinator import WakeAt
-from tidegate.checkpoint.effects import Create, Delete, Effect, Get, Put, Sleep, Steps
+from tidegate.checkpoint.coordination.requests import CheckpointRequest
+from tidegate.checkpoint.effects import Create, Delete, Effect, Get, Put, Sleep, Steps, expand
 from tidegate.checkpoint.job_log import entry as entries
 from tidegate.checkpoint.job_log.claim import check_location, claim
 from tidegate.checkpoint.job_log.entry import CheckpointRef, Entry, EntryKind, Signature
@@ -36,12 +47,12 @@ from tidegate.checkpoint.output.committer_choice import CommitterChoice, Committ
 from tidegate.checkpoint.output.release_plan import Backoff, CommitBatch, WaitingOutput
 from tidegate.connectors.outcome import CommitOutcome, ForeignOutput
 from tidegate.core.clock import Instant, MonotonicMs, WallMs
-from tidegate.core.errors import CorruptState, StorageError
-from tidegate.core.faults import reach
+from tidegate.core.errors import CorruptState, EpochFailed, StorageError
 from tidegate.core.ids import Lineage, TaskId, Uid
 from tidegate.runtime.checkpoints.failure_latch import CheckpointsFailed
 from tidegate.runtime.checkpoints.history import JobHistory, Signer
 from tidegate.runtime.checkpoints.owned_term import OwnedTerm
+from tidegate.runtime.checkpoints.rescale import ClaimAgain, RescaleEffect, RestoreTasks
 from tidegate.runtime.checkpoints.sink_threads import CommitResult, OutputStopped
 from tidegate.runtime.checkpoints.term import RunningTerm
 from tidegate.runtime.checkpoints.term_effects import StartCommit, StartSweep, T, TermEffect, TermSteps, Uncounted
@@ -68,8 +79,8 @@ EPOCH_MS = 1_767_225_600_000
 
 BEGIN_MEANWHILE = 0.1
 """How often an epoch begins before what a message yields, if none runs: epochs have a thread of their own."""
-RESCALED = "rescaled"
-"""How a term ends whose job continues with another parallelism."""
+NO_PLACE = 0.2
+"""How often the tasks of a new parallelism cannot start."""
 BACKOFF = Backoff(first_ms=100, greatest_ms=800)
 """Of a sink whose target does not answer."""
 
@@ -194,7 +205,7 @@ class SimDriver:
             case WakeAt():
                 return None  # It wakes up anyway.
             case StartCommit(batch):
-                self._maybe_crash("before a commit begins")
+                self.world.about_to("before a commit begins")
                 self.world.tally.events["publications by the driver"] += batch.sink in TASK_SINKS
                 self.world.tally.events["publications that ask the target first"] += bool(batch.compare_with)
                 self.world.spawn(self.process, self._commit(batch, self.life))
@@ -208,11 +219,6 @@ class SimDriver:
                 self._check_released(f"asks for {effect}")
                 self._look(effect)
                 return effect
-
-    def _maybe_crash(self, where: str) -> None:
-        if self.world.chance(self.world.odds.crash_at_io):
-            self.world.tally.crashes[where] += 1
-            raise Crash
 
     def _commit(self, batch: CommitBatch, life: int) -> Steps[None]:
         """The thread of a sink. The result is for the term that asked."""
@@ -294,20 +300,68 @@ class SimDriver:
             lines = {each.lineage for each in world.watch(plan.layout).log} - {entry.lineage}
             world.target(self.process.job).abandon(lines, world.storage)
         yield from self._recover(entry, signer)
+        begin = self._begin_term()
         while True:
             try:
-                ended = yield from self._own()
-                if self._requests.rescale_to is None or ended != RESCALED:
-                    return ended
-                reach("rescale.3-ended")
-                self.parallelism = self._requests.rescale_to
-                yield from self._claim_again(asked=True)
-                reach("rescale.4-claimed")
-                world.tally.events["rescales in place"] += 1
-            except StorageError:
+                yield from begin
+                return (yield from self._live())
+            except (StorageError, EpochFailed):
                 if world.rng.random() < 0.2:
                     raise
-                yield from self._claim_again()
+                begin = self._begin_again()
+
+    def _live(self) -> Steps[str]:
+        """Until the job ends. Return how."""
+        while True:
+            ended = yield from self._live_on()
+            if ended is not None:
+                return ended
+            if (rescale := self._requests.end_of_attempt()) is not None:
+                yield from self._rescale(rescale)
+
+    # a rescale: what the product's supervisor carries out when the attempt has ended
+
+    def _rescale(self, rescale: SimRescale) -> Steps[None]:
+        last = self._epochs.head
+        steps = rescale.steps.continue_in_new_term()
+        continues = yield from expand(steps, partial(self._carry_out, rescale.parallelism))
+        failure = rescale.steps.failure
+        if not continues:
+            if failure is not None:
+                raise failure
+            rescale.give_way()
+            self.world.tally.events["rescales that gave way"] += 1
+            return
+        self._check_continued(last)
+        self.world.tally.events["rescales in place" if failure is None else "rescales back"] += 1
+
+    def _carry_out(self, asked: int, effect: RescaleEffect) -> Steps[bool]:
+        """`asked`: the parallelism that the job is to have."""
+        self.world.about_to(f"before {type(effect).__name__}")
+        match effect:
+            case ClaimAgain(parallelism):
+                if self._requests.is_stopping:
+                    return False
+                if self._epochs.running is not None or not self._epochs.are_contained:
+                    self.world.fail(
+                        f"{self.process.name} ends an attempt, and its latest checkpoint lacks its last epoch"
+                    )
+                self.parallelism = parallelism
+                yield from self._claim_again(asked=True)
+            case RestoreTasks():
+                faulty = self.world.odds != CALM and self.parallelism == asked
+                yield from self._begin_term(can_start=not (faulty and self.world.start_rng.random() < NO_PLACE))
+        return True
+
+    def _check_continued(self, last: Epoch | None) -> None:
+        """The new tasks have exactly what the old ones had. Epochs without rows do not count."""
+        head = self._epochs.head
+        restored = set() if head is None else {each.id for each in head.chain()}
+        for epoch in () if last is None else last.chain():
+            if epoch.id in restored:
+                return
+            if epoch.end > epoch.start:
+                self.world.fail(f"{self.process.name} has been rescaled, and epoch {epoch.id} is lost")
 
     def _check_targets(self) -> Steps[None]:
         """What the product does before a claim. A target that is away is asked before its first commit."""
@@ -350,25 +404,24 @@ class SimDriver:
                 world.left_pins.discard(origin.pin(pin))
 
     def _claim_again(self, asked: bool = False) -> Steps[None]:
-        """A write has an outcome that nobody knows, or the job is rescaled. The thread of the loop has ended."""
+        """A write has an outcome that nobody knows, or the job is rescaled. The thread of the loop ends."""
         self._signer.asked = asked
-        self._term.checkpointer.abort()
+        self._requests.give_way()
         self._inbox.clear()
         self._last_number = self._epochs.number
-        for left in (2, 1, 0):
-            self.life += 1
-            yield Sleep(self.world.rng.randrange(1, 500))
-            try:
-                entry = yield from self._owned.claimed_again()
-                yield from self._recover(entry, SimSigner(self))
-            except StorageError:
-                if not left:
-                    raise
-            else:
-                break
+        self.life += 1
+        yield Sleep(self.world.rng.randrange(1, 500))
+        entry = yield from self._term.claimed_again()
+        yield from self._recover(entry, SimSigner(self))
         self.world.tally.events["claims again"] += 1
 
-    def _own(self) -> Steps[str]:
+    def _begin_again(self) -> Steps[None]:
+        """What the product's supervisor does when a term broke, and its restart strategy allows it."""
+        yield from self._claim_again()
+        yield from self._begin_term()
+
+    def _begin_term(self, can_start: bool = True) -> Steps[None]:
+        """`can_start`: whether there is a place for its tasks."""
         world, plan, owned = self.world, self.plan, self._owned
         self.checkpoints = WatchedCheckpoints(world, plan.cadence)
         slice = SLICES[owned.store.term % len(SLICES)]
@@ -386,7 +439,7 @@ class SimDriver:
         host = self._host()
         self._tasks = tasks = self._make_tasks(host)
         self._epochs = SimEpochs(host, term, tasks, self.checkpoints, self._last_number, self.message, self._may_begin)
-        self._requests = SimRequests(host, term, self._epochs, self, self.now)
+        self._requests = SimRequests(host, term, self._epochs, self, self.now, self._inbox.append)
         self._wind_down = WindDown(
             host,
             term,
@@ -398,13 +451,12 @@ class SimDriver:
             asked=lambda: self._asked,
             now=self.now,
         )
+        if not can_start:
+            yield from self.run(term.begin(), alone=True)  # No attempt has begun, so no epoch does.
+            raise EpochFailed("There is no place for the new tasks.")
         base = owned.store.entry.base
         self._restore(None if base is None else world.snapshots[base.checksum].metadata)
         yield from self.run(term.begin())
-        while True:
-            ended = yield from self._live_on()
-            if ended is not None:
-                return ended
 
     def _live_on(self) -> Steps[str | None]:
         """One epoch at most, and what happens around it. Return how the term ends."""
@@ -439,14 +491,11 @@ class SimDriver:
         requests = self._requests
         if (ended := requests.ends()) is not None:
             return ended
-        if requests.rescale_to is not None and requests.is_saved():
-            reach("rescale.2-saved")
-            return RESCALED
         while self.orders and requests.stopped is None:
             ended = yield from requests.obey(self.orders.popleft())
             if ended is not None:
                 return ended
-        if self.winding_down and not self.at_rest:
+        if self.winding_down and not self.at_rest and requests.rescale is None:
             self.at_rest = yield from self._wind_down.proceed()
         return None
 
@@ -498,6 +547,8 @@ class SimDriver:
                     yield from self.message(term.output.on_result(result))
                 case TaskCommitResult() as published:
                     yield from self.message(term.output.on_committed_by_tasks([published]))
+                case CheckpointRequest() as request:
+                    yield from self.message(term.checkpointer.request(request))
                 case (TaskId() as task, item):
                     yield from self.message(term.checkpointer.on_upload(task, item))
 
@@ -578,6 +629,7 @@ class SimDriver:
     def _rewind(self) -> Steps[None]:
         """A host was lost, or too many checkpoints failed: back to the last checkpoint, within the same term."""
         self.world.tally.events["rewinds"] += 1
+        self._requests.give_way()
         self._epochs.give_up()
         yield from self.run(self._term.checkpointer.on_rewind(), alone=True)
         if self.plan.real_state and self.world.chance(self.world.odds.rewind * 10):

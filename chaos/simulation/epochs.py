@@ -68,6 +68,8 @@ class SimEpochs:
         self.number = number
         self.ran = False
         """Whether an epoch with rows was accepted since the last restore."""
+        self.moved: EpochId | None = None
+        """The last one that changed something since the last restore, as the product counts it."""
         self._term = term
         self._store = term.owned.store
         self._tasks = tasks
@@ -80,6 +82,7 @@ class SimEpochs:
         """Begin with what the term returns to. Raises what a task raises that cannot restore its state."""
         self.head = None
         self.ran = False
+        self.moved = None
         self.number += 1
         self._tasks.restore(snapshot, base, EpochId(self._store.term, self.number))
         if snapshot is not None:
@@ -173,6 +176,7 @@ class SimEpochs:
             world.tally.events["epochs begun before the end of the last was seen"] += 1
             self.begin()
         moved = not running.is_empty
+        self.moved = epoch if moved else self.moved
         yield from self._message(self._term.checkpointer.on_epoch(report, snapshot, moved, output=True, drains=False))
 
     def _stage(self, epoch: EpochId) -> list[Committable]:

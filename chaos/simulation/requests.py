@@ -7,12 +7,12 @@ from concurrent.futures import Future
 from typing import Protocol
 
 from chaos.simulation.epochs import SimEpochs
+from chaos.simulation.rescaling import SimRescale
 from chaos.simulation.tasks import Host
 from tidegate.checkpoint.coordination.requests import CheckpointRequest, RequestKind
 from tidegate.checkpoint.effects import Steps
 from tidegate.checkpoint.job_log.entry import CheckpointRef, RunOutcome
 from tidegate.core.clock import Instant
-from tidegate.core.faults import reach
 from tidegate.runtime.checkpoints.term import RunningTerm
 from tidegate.runtime.checkpoints.term_effects import T, TermSteps
 
@@ -36,12 +36,23 @@ class SimRequests:
     """Those to one term."""
 
     def __init__(
-        self, host: Host, term: RunningTerm, epochs: SimEpochs, edge: Edge, now: Callable[[], Instant]
+        self,
+        host: Host,
+        term: RunningTerm,
+        epochs: SimEpochs,
+        edge: Edge,
+        now: Callable[[], Instant],
+        post: Callable[[CheckpointRequest], None],
     ) -> None:
+        """`post` hands a request to the loop of the term."""
         self.stopped: tuple[CheckpointRef, Instant, Future[None]] | None = None
         """The savepoint that ended the job, since when its output is waited for, and the answer to that."""
-        self.rescale_to: int | None = None
-        """The parallelism that the job continues with, once a checkpoint contains its last epoch."""
+        self.rescale: SimRescale | None = None
+        """The rescale that is under way."""
+        self._stop: Future[CheckpointRef] | None = None
+        """The savepoint that is to end the job."""
+        self._host = host
+        self._post = post
         self._world = host.world
         self._plan = host.plan
         self._process = host.process
@@ -56,7 +67,12 @@ class SimRequests:
     @property
     def lets_run(self) -> bool:
         """Whether another epoch may begin."""
-        return self.stopped is None and self.rescale_to is None
+        return self.stopped is None and (self.rescale is None or self.rescale.lets_run)
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the job is asked to stop, and the savepoint for that has not failed."""
+        return self._stop is not None and not (self._stop.done() and self._stop.exception() is not None)
 
     def take_savepoints(self) -> list[CheckpointRef]:
         """Return the savepoints that have been written since the last time."""
@@ -64,25 +80,70 @@ class SimRequests:
         self._answers = [each for each in self._answers if each not in done]
         return [each.result() for each in done if each.exception() is None]
 
-    def ask(self, kind: RequestKind, target: str | None = None, forced: bool = False) -> Steps[Future[CheckpointRef]]:
-        token = self._world.serial("request")
-        answer = self._term.answers.expect(token)
-        at_ms = self._now().monotonic_ms
-        request = CheckpointRequest(kind=kind, at_ms=at_ms, token=token, forced=forced, target=target)
+    def ask(self, kind: RequestKind, target: str | None = None) -> Steps[Future[CheckpointRef]]:
+        request, answer = self._request(kind, target)
         if target is not None:
             self._answers.append(answer)
         yield from self._edge.message(self._term.checkpointer.request(request))
         return answer
 
+    def _request(
+        self, kind: RequestKind, target: str | None = None, forced: bool = False
+    ) -> tuple[CheckpointRequest, Future[CheckpointRef]]:
+        token = self._world.serial("request")
+        answer = self._term.answers.expect(token)
+        at_ms = self._now().monotonic_ms
+        return CheckpointRequest(kind=kind, at_ms=at_ms, token=token, forced=forced, target=target), answer
+
+    def _ask_meanwhile(self) -> Future[CheckpointRef]:
+        """The thread of a rescale asks the loop for a checkpoint."""
+        request, answer = self._request(RequestKind.MANUAL, forced=True)
+        self._post(request)
+        return answer
+
+    def _begin_rescale(self, parallelism: int) -> None:
+        if parallelism == self._host.width:
+            return  # The product answers that nothing changes.
+        if self.rescale is not None:
+            self._world.tally.events["rescales refused"] += 1
+            return
+        self.rescale = SimRescale(
+            self._host,
+            self._term.owned,
+            self._epochs,
+            parallelism,
+            ask=self._ask_meanwhile,
+            stops=lambda: self.is_stopping,
+        )
+        steps = self.rescale.end_attempt()
+        self._world.clock.after(0, lambda: self._world.spawn(self._process, steps))
+
+    def end_of_attempt(self) -> SimRescale | None:
+        """Return the rescale that the attempt has ended for, if it has."""
+        rescale = self.rescale
+        if rescale is None or rescale.outcome is None:
+            return None
+        self.rescale = None
+        if rescale.outcome == "saved":
+            return rescale
+        self._world.tally.events[rescale.outcome] += 1
+        return None
+
+    def give_way(self) -> None:
+        """The job goes back: its attempt ends, and a rescale that is under way with it."""
+        if self.rescale is not None:
+            self.rescale.give_way()
+            self.rescale = None
+            self._world.tally.events["rescales that gave way"] += 1
+
     def obey(self, order: str) -> Steps[str | None]:
         if order.startswith("rescale "):
-            reach("rescale.1-asked")
-            self.rescale_to = int(order.removeprefix("rescale "))
-            yield from self.ask(RequestKind.MANUAL, forced=True)
+            self._begin_rescale(int(order.removeprefix("rescale ")))
             return None
         kind = {"savepoint": RequestKind.SAVEPOINT, "stop": RequestKind.TERMINAL_SAVEPOINT}.get(order)
         if kind is not None:
-            yield from self.ask(kind, f"savepoints/{self._world.serial('savepoint')}")
+            answer = yield from self.ask(kind, f"savepoints/{self._world.serial('savepoint')}")
+            self._stop = answer if kind is RequestKind.TERMINAL_SAVEPOINT else self._stop
             return None
         if order == "cancel":
             yield from self._edge.message(self._term.checkpointer.finish(RunOutcome.CANCELED, keep=True), alone=True)
@@ -126,14 +187,3 @@ class SimRequests:
         carries = world.metadata(world.storage.objects[ref.metadata]).committables
         if carries and self._plan.layout.committed(lineage, ref.term, ref.id) not in world.storage.objects:
             world.fail(f"{self._process.name} said that it stopped, and nothing records that its output is published")
-
-    def is_saved(self) -> bool:
-        """Whether the latest checkpoint contains all epochs. If none is under way that will, the rescale has failed."""
-        if self._epochs.running is not None:
-            return False
-        if self._epochs.are_contained:
-            return True
-        if not self._term.checkpointer.pending:
-            self.rescale_to = None
-            self._world.tally.events["rescales that failed"] += 1
-        return False

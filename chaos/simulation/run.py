@@ -44,6 +44,8 @@ BACKLOGS = (2, 3)
 """Seeds with this remainder and divisor have targets that are away for seconds."""
 BACKLOG_STEPS = ("publish.0-output",)
 """Steps that a job comes to only if output waits."""
+RESCALE_STEPS = ("rescale", "claim-again", "before ")
+"""Steps that a job comes to when it is rescaled."""
 LATE_MS = 7_000
 """After a driver ended: until its last request is applied."""
 REAL_STATE = (0, 2)
@@ -180,6 +182,9 @@ class Run:
             orders += [(1_500, "savepoint"), (2_500, "savepoint"), (5_500, "savepoint")]
             for at in (6_000, 7_500):
                 world.clock.after(at, lambda: self._claim_newest(job))
+        if world.crash_at is not None and world.crash_at[0].startswith(RESCALE_STEPS):
+            for at in (1_000, 2_000, 6_000, 7_000):
+                world.clock.after(at, self._rescale)
         for at, order in orders:
             world.clock.after(at, partial(self._order, job, order))
 
@@ -412,7 +417,10 @@ class Run:
     def _rescale(self) -> None:
         """Running drivers continue with another parallelism."""
         job = self._rescale_rng.choice(self.jobs)
-        self._order(job, f"rescale {self._rescale_rng.choice(job.parallelisms)}")
+        for driver in job.running:
+            others = [each for each in job.parallelisms if each != driver.parallelism]
+            if others:
+                driver.orders.append(f"rescale {self._rescale_rng.choice(others)}")
 
     @staticmethod
     def _order(job: SimJob, what: str) -> None:

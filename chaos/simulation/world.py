@@ -125,6 +125,8 @@ class World:
         self.term_rng = random.Random(f"terms of {seed}")
         self.epoch_rng = random.Random(f"epochs of {seed}")
         """When epochs begin in the middle of a message. The other draws stay as they are."""
+        self.start_rng = random.Random(f"starts of {seed}")
+        """Whether the tasks of a rescaled job can start. The other draws stay as they are."""
         self.trace: list[tuple[float, str, str]] = []
         self.odds = CALM
         self.crash_at: tuple[str, int] | None = None
@@ -216,18 +218,28 @@ class World:
         self.tally.events["steps reached"] += 1
         if process is None:
             return
-        if self.crash_at is not None and self.crash_at[0] == point:
-            self.crash_at = (point, self.crash_at[1] - 1)
-        forced = self.crash_at is not None and self.crash_at[1] == 0
-        if forced:
-            self.crash_at, self.crashed_ms = None, self.clock.now_ms
-        if forced or self.chance(self.odds.crash_at_step):
+        if self._is_chosen(point) or self.chance(self.odds.crash_at_step):
             self.tally.crashes[point] += 1
             self.note(process.name, f"crashes at {point}")
             raise Crash
         if self.chance(self.odds.pause_at_step * (3 if point.startswith(("clean", "sweep")) else 1)):
             self.tally.pauses[point] += 1
             self._pause(process, f"sleeps at {point}")
+
+    def about_to(self, what: str) -> None:
+        """A driver may die before it does something at its edge."""
+        if self._is_chosen(what) or self.chance(self.odds.crash_at_io):
+            self.tally.crashes[what] += 1
+            raise Crash
+
+    def _is_chosen(self, point: str) -> bool:
+        """Whether this is the one crash that does not depend on chance."""
+        if self.crash_at is not None and self.crash_at[0] == point:
+            self.crash_at = (point, self.crash_at[1] - 1)
+        chosen = self.crash_at is not None and self.crash_at[1] == 0
+        if chosen:
+            self.crash_at, self.crashed_ms = None, self.clock.now_ms
+        return chosen
 
     @contextmanager
     def acting(self, process: Process) -> Iterator[None]:

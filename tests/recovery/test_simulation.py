@@ -22,7 +22,13 @@ from tidegate.checkpoint.files.shared import InFlight
 from tidegate.checkpoint.job_log.start import Start
 from tidegate.checkpoint.layout import JobLayout
 
-SEEDS = {"dispose": (6, 14, 20), "materialize": (2, 7, 10), "rescale": (1, 4, 12), "stop": (3, 7, 14)}
+SEEDS = {
+    "dispose": (6, 14, 20),
+    "materialize": (2, 7, 10),
+    "rescale": (1, 2, 14),
+    "claim-again": (1, 2, 14),
+    "stop": (3, 7, 14),
+}
 """Seeds that come to steps which others do not have."""
 QUICK = {"metadata-first", "commit-after", "shared-count", "carry"}
 

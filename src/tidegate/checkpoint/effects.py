@@ -20,6 +20,7 @@ from tidegate.storage.port import Nonce, Storage
 
 T = TypeVar("T")
 E = TypeVar("E")
+F = TypeVar("F")
 
 _READERS = 16
 """Concurrent reads of many small objects."""
@@ -149,6 +150,23 @@ def run(steps: Generator[E, Any, T], carry_out: Callable[[E], Any]) -> T:
     except StopIteration as end:
         result: T = end.value
         return result
+
+
+def expand(steps: Generator[E, Any, T], carry_out: Callable[[E], Generator[F, Any, Any]]) -> Generator[F, Any, T]:
+    """The same, where carrying out an effect takes steps itself."""
+    answer: Any = None
+    error: Exception | None = None
+    while True:
+        try:
+            effect = steps.send(answer) if error is None else steps.throw(error)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        answer, error = None, None
+        try:
+            answer = yield from carry_out(effect)
+        except Exception as problem:
+            error = problem
 
 
 def _get_many(storage: Storage, paths: Sequence[str]) -> dict[str, bytes]:

@@ -243,9 +243,8 @@ class CheckpointLoop:
         if self._thread.is_alive:
             raise EpochFailed("The thread that writes checkpoints is still waiting for storage.")
         # After the thread has ended. The outcome of what it was writing is for the claim to decide.
-        self.checkpointer.abort()
         self._refuse_answers(EpochFailed(f"The checkpoint failed: {reason}."))
-        return self.ownership.claim_again()
+        return self.ownership.followed_by(self.term.claimed_again())
 
     def is_owner(self) -> bool:
         """Whether no other driver has claimed the job, according to its log now."""

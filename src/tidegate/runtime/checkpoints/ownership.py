@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 
+from tidegate.checkpoint.effects import Steps
 from tidegate.checkpoint.job_log.entry import Entry
 from tidegate.checkpoint.job_log.log import ClaimLost
 from tidegate.checkpoint.job_log.start import Start
@@ -80,9 +81,9 @@ class Ownership(OwnedTerm):
             raise
         return cls(history, entry, signer)
 
-    def claim_again(self) -> Ownership:
-        """Own the job under a new term: see `claimed_again`."""
-        entry = self.history.perform(self.claimed_again())
+    def followed_by(self, claim: Steps[Entry]) -> Ownership:
+        """Own the job under the term that these steps claim."""
+        entry = self.history.perform(claim)
         return Ownership(self.history, entry, Signer(self.history.clock))
 
     def is_held(self) -> bool:

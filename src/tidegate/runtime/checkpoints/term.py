@@ -11,6 +11,8 @@ from collections.abc import Callable
 
 from tidegate.checkpoint.coordination.statistics import CheckpointStatsTracker
 from tidegate.checkpoint.coordination.timing import Cadence, Timing
+from tidegate.checkpoint.effects import Steps
+from tidegate.checkpoint.job_log.entry import Entry
 from tidegate.checkpoint.output.committer_choice import CommitterChoice
 from tidegate.checkpoint.output.release_plan import Backoff
 from tidegate.config.checkpoint_config import CheckpointConfig
@@ -68,6 +70,13 @@ class RunningTerm:
         """Start taking checkpoints, and commit what the last term has left."""
         yield from self.checkpointer.start()
         yield from self.output.release()
+
+    def claimed_again(self) -> Steps[Entry]:
+        """End this term, and claim the job under a new one: after a failure that left the outcome of a write unknown, or to
+        rescale. No other message follows. Raises `ClaimLost` if another driver owns the job. If it fails, it may be called again.
+        """
+        self.checkpointer.abort()
+        return (yield from self.owned.claimed_again())
 
     def wake(self) -> TermSteps[None]:
         """Time has passed: record what is committed, retry sinks that have waited, expire and trigger what is due."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from tidegate.checkpoint.coordination.coordinator import WakeAt
-from tidegate.checkpoint.effects import Effect, Steps
+from tidegate.checkpoint.effects import Effect, Steps, expand
 from tidegate.checkpoint.output.release_plan import CommitBatch
 from tidegate.connectors.sink import Settled
 
@@ -46,16 +46,8 @@ TermSteps: TypeAlias = Generator[TermEffect, Any, T]
 
 def uncounted(steps: Steps[T]) -> TermSteps[T]:
     """Yield the same effects as requests that count for no checkpoint."""
-    answer: Any = None
-    error: Exception | None = None
-    while True:
-        try:
-            effect = steps.send(answer) if error is None else steps.throw(error)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        error = None
-        try:
-            answer = yield Uncounted(effect)
-        except Exception as problem:
-            error = problem
+
+    def ask(effect: Effect) -> TermSteps[Any]:
+        return (yield Uncounted(effect))
+
+    return expand(steps, ask)

@@ -7,7 +7,7 @@ import shutil
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -144,26 +144,20 @@ class Attempt:
         """Reject all further batches. The epoch lock must be held."""
         self._retired = True
 
-    def end_at_checkpoint(self, first: Callable[[], None], then: Callable[[], None]) -> None:
-        """After the running epoch, and under the epoch lock: call `first`, take a checkpoint, unless the latest one contains all
-        changes, run no further epoch, and call `then`. If the checkpoint fails, raise why, and continue. Raises `Stopping` if the
-        attempt has ended.
+    @contextmanager
+    def between_epochs(self) -> Iterator[None]:
+        """Wait for the end of the running epoch, and hold the epoch lock. An error in there ends the attempt. Raises
+        `Stopping` if it has ended before.
         """
         try:
             with self._epoch():
-                first()
-                failure = None if self._job.loop is None else self.epochs.save(self._job.loop)
-                if failure is None:
-                    then()
-                    self.retire()
+                yield
         except Stopping:
             raise
         except Exception:
             # The attempt has an error now. Without a batch, nothing else would end its query.
             self._break_off()
             raise
-        if failure is not None:
-            raise failure
 
     def discard_directory(self) -> None:
         shutil.rmtree(self.epochs.directory.parent, ignore_errors=True)

@@ -1,11 +1,7 @@
-"""Changes the parallelism of a running job: takes a checkpoint, and ends the attempt there for the supervisor to go on.
+"""Changes the parallelism of a running job: refuses what is impossible, ends the attempt at a checkpoint, and answers.
 
-1. While epochs run, a checkpoint stores what has changed since the last one. A crash leaves a checkpoint like any other.
-2. After the running epoch, a checkpoint of it is taken, unless the latest one contains everything. The attempt runs no epoch
-   after that. A crash leaves that checkpoint.
-3. The query ends.
-4. The supervisor claims the job under a new term, with the other parallelism. A crash leaves a claim, based on that checkpoint.
-5. The tasks restore it. A crash leaves what a crash of any restore leaves.
+What happens in which order are the steps of `checkpoints.rescale`. The first two are carried out here, on a thread of their own;
+then the query ends, and the supervisor carries out the others.
 """
 
 from __future__ import annotations
@@ -14,10 +10,22 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import ExitStack
+from functools import partial
 
+from tidegate.checkpoint.effects import run
 from tidegate.core.errors import EpochFailed, PreconditionFailed
-from tidegate.core.faults import reach
 from tidegate.core.log_setup import in_this_context
+from tidegate.runtime.checkpoints.loop import CheckpointLoop
+from tidegate.runtime.checkpoints.rescale import (
+    EndAttempt,
+    HeldEpochs,
+    HoldEpochs,
+    RescaleEffect,
+    RescaleInPlace,
+    TakeCheckpoint,
+    TakeLastCheckpoint,
+)
 from tidegate.runtime.driver.attempt import Attempt, Stopping
 from tidegate.runtime.driver.epoch_lock import EpochLock
 from tidegate.runtime.driver.running_job import RunningJob
@@ -54,7 +62,7 @@ class Rescaler:
         self._attempt = attempt
         self._asking = threading.Lock()
         self._answer: Future[Rescale] | None = None
-        self._due: Rescale | None = None
+        self._due: RescaleInPlace | None = None
         """The attempt has ended for this one. Changed under the epoch lock."""
         self._closed = False
         self.history = RescaleHistory(self._completed)
@@ -62,7 +70,7 @@ class Rescaler:
             job.autoscaler.act_by(lambda parallelism: self.ask(parallelism, RescaleRequester.AUTOSCALER))
 
     @property
-    def due(self) -> Rescale | None:
+    def due(self) -> RescaleInPlace | None:
         """The rescale that the attempt has ended for, until the next attempt runs."""
         return self._due
 
@@ -72,7 +80,7 @@ class Rescaler:
             before = self._job.settings.parallelism
             self._check(parallelism)
             answer: Future[Rescale] = Future()
-            rescale = self.history.begin(before, parallelism, by)
+            self.history.begin(before, parallelism, by)
             if parallelism == before:
                 answer.set_result(self.history.end(RescaleReason.NO_CHANGE))
                 return answer
@@ -81,7 +89,10 @@ class Rescaler:
         log.info("rescaling job %s from %d to %d (requested by: %s)", self._job.name, before, parallelism, by.lower())
         # A thread of its own: the first checkpoint takes as long as uploads do, and whoever asked may be a REST request.
         threading.Thread(
-            target=in_this_context(self._end_attempt), args=(rescale,), name="tidegate-rescale", daemon=True
+            target=in_this_context(self._end_attempt),
+            args=(RescaleInPlace(before, parallelism),),
+            name="tidegate-rescale",
+            daemon=True,
         ).start()
         return answer
 
@@ -108,14 +119,15 @@ class Rescaler:
                 "The job is not running: it returns to its latest checkpoint after a failure. Ask again when it runs."
             )
 
-    # -- steps 1 to 3, on a thread of their own ------------------------------------------------------------------------
+    # -- steps 1 and 2, on a thread of their own -----------------------------------------------------------------------
 
-    def _end_attempt(self, rescale: Rescale) -> None:
+    def _end_attempt(self, rescale: RescaleInPlace) -> None:
         attempt = self._attempt()
         try:
-            reach("rescale.1-asked", rescale=rescale)
-            self._save()
-            attempt.end_at_checkpoint(lambda: self.history.enter(RescalePhase.ENDING), lambda: self._hand_over(rescale))
+            with ExitStack() as held:
+                failure = run(rescale.end_attempt(), partial(self._carry_out, rescale, attempt, held))
+            if failure is not None:
+                raise failure
         except Stopping:
             self.give_way()
         except Exception as error:
@@ -125,34 +137,47 @@ class Rescaler:
             # Not under the epoch lock: Spark waits for a batch, which may wait for the lock.
             attempt.stop_query()
 
-    def _save(self) -> None:
-        """Store what has changed, so that the last checkpoint has little to store."""
+    def _carry_out(
+        self, rescale: RescaleInPlace, attempt: Attempt, held: ExitStack, effect: RescaleEffect
+    ) -> HeldEpochs | BaseException | None:
+        """`held` keeps the epoch lock until the steps have ended."""
         job, loop = self._job, self._job.loop
-        self.history.enter(RescalePhase.SAVING)
-        if loop is not None:
-            try:
-                loop.request(awaits_output=False).result(job.timeout_s)
-            except TimeoutError:
-                raise EpochFailed(
-                    f"its checkpoint did not complete within {job.timeout_s:g} s (execution.checkpointing.timeout)."
-                ) from None
-        job.rescale_waits.set()  # A batch that is held for a sink makes way.
+        assert loop is not None  # `_check` has refused a job without checkpoints
+        match effect:
+            case TakeCheckpoint():
+                self.history.enter(RescalePhase.SAVING)
+                self._take_checkpoint(loop)
+            case HoldEpochs():
+                job.rescale_waits.set()  # A batch that is held for a sink makes way.
+                held.enter_context(attempt.between_epochs())
+                self.history.enter(RescalePhase.ENDING)
+                return attempt.epochs.held(loop)
+            case TakeLastCheckpoint():
+                return attempt.epochs.take_last_checkpoint(loop)
+            case EndAttempt():
+                self._due = rescale
+                attempt.retire()
+            case _:
+                raise TypeError(f"{effect} is carried out by the supervisor")
+        return None
 
-    def _hand_over(self, rescale: Rescale) -> None:
-        """The attempt is at a checkpoint, and runs no other epoch. The epoch lock is held."""
-        reach("rescale.2-saved", rescale=rescale)
-        self._due = rescale
+    def _take_checkpoint(self, loop: CheckpointLoop) -> None:
+        try:
+            loop.request(awaits_output=False).result(self._job.timeout_s)
+        except TimeoutError:
+            raise EpochFailed(
+                f"its checkpoint did not complete within {self._job.timeout_s:g} s (execution.checkpointing.timeout)."
+            ) from None
 
     # -- called by the supervisor --------------------------------------------------------------------------------------
 
-    def take(self) -> Rescale | None:
+    def take(self) -> RescaleInPlace | None:
         """After the end of a query: return the rescale that it ended for. If there is none, the job ends, and is not rescaled."""
         with self._lock:
             if self._due is None:
                 self._closed = True
                 self._attempt().retire()
             else:
-                reach("rescale.3-ended", rescale=self._due)
                 self.history.enter(RescalePhase.RESTORING)
             return self._due
 

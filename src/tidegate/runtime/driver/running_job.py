@@ -23,6 +23,7 @@ from tidegate.runtime.checkpoints.committers import Committers
 from tidegate.runtime.checkpoints.epoch_snapshot import EpochSnapshot
 from tidegate.runtime.checkpoints.loop import CheckpointLoop
 from tidegate.runtime.checkpoints.output import OutputNotPublished
+from tidegate.runtime.checkpoints.rescale import HeldEpochs
 from tidegate.runtime.checkpoints.sink_threads import OutputStopped
 from tidegate.runtime.driver.autoscaling import Autoscaler
 from tidegate.runtime.driver.stop_request import StopRequest
@@ -220,12 +221,12 @@ class Epochs:
             clocks=runner.clocks,
         )
 
-    def save(self, loop: CheckpointLoop) -> BaseException | None:
-        """Take a checkpoint of the last epoch, unless the latest one contains all changes. Return why it failed."""
-        base = loop.ownership.store.entry.base
-        # Empty epochs that changed nothing need no checkpoint: going back to the latest one repeats none of their work.
-        if base is not None and (self._moved is None or self._moved <= base.epoch):
-            return None
+    def held(self, loop: CheckpointLoop) -> HeldEpochs:
+        """Return what the attempt has changed, and the checkpoint that may contain it."""
+        return HeldEpochs(self._moved, loop.ownership.store.entry.base)
+
+    def take_last_checkpoint(self, loop: CheckpointLoop) -> BaseException | None:
+        """Take a checkpoint of the last epoch. Return why it failed."""
         answer = loop.request(awaits_output=False)
         if not self._run_for(loop, answer, self._job.timeout_s, time_stands=True):
             return self._too_late()

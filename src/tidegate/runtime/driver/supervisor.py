@@ -10,22 +10,24 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 
+from tidegate.checkpoint.effects import run
 from tidegate.checkpoint.job_log.log import ClaimLost
 from tidegate.config.choices import JobEnd
 from tidegate.core.errors import (
     EpochFailed,
 )
-from tidegate.core.faults import reach
 from tidegate.core.log_setup import in_this_context
 from tidegate.runtime.checkpoints.loop import CheckpointLoop
 from tidegate.runtime.checkpoints.ownership import Ownership
+from tidegate.runtime.checkpoints.rescale import ClaimAgain, RescaleEffect, RescaleInPlace, RestoreTasks
 from tidegate.runtime.driver.attempt import Attempt, Stopping
 from tidegate.runtime.driver.epoch_lock import EpochLock
 from tidegate.runtime.driver.failure_response import Failure, FailureResponse, reader_late
 from tidegate.runtime.driver.rescaler import Rescaler
 from tidegate.runtime.driver.running_job import RunningJob
-from tidegate.runtime.monitoring.rescale_history import Rescale
 from tidegate.runtime.sources.kafka_source import recognise
 from tidegate.runtime.sources.reader_start import is_reader_late
 
@@ -75,31 +77,30 @@ class Supervisor:
     # -- attempts ----------------------------------------------------------------------------------------------------
 
     def _begin(self, prepare: Callable[[], None]) -> Attempt:
-        """Start an attempt while the epoch lock is held. If it cannot start, its batches are rejected, and its query is
+        """Start an attempt, after `prepare`, while the epoch lock is held."""
+        with ExitStack() as held:
+            held.enter_context(self.lock)
+            prepare()
+            return self._start_attempt(held)
+
+    def _start_attempt(self, held: ExitStack) -> Attempt:
+        """Start an attempt while `held` has the epoch lock. If it cannot start, its batches are rejected, and its query is
         stopped without the lock: one of its batches may be waiting for it, and Spark waits for its batches.
         """
-        abandoned: Attempt | None = None
+        attempt = Attempt(self._job, self.lock)
         try:
-            with self.lock:
-                prepare()
-                attempt = Attempt(self._job, self.lock)
-                try:
-                    attempt.restore()
-                except BaseException:
-                    attempt.retire()
-                    abandoned = attempt
-                    raise
-                # Only once its state is restored: whoever stops or rescales the job meanwhile finds the attempt before it.
-                self.attempt = attempt
-                return attempt
+            attempt.restore()
         except BaseException:
-            if abandoned is not None:
-                try:
-                    # Here, without the lock: `stop` waits for a batch, which may wait for the lock.
-                    abandoned.query.stop()
-                finally:
-                    abandoned.discard_directory()
+            attempt.retire()
+            held.close()
+            try:
+                attempt.query.stop()
+            finally:
+                attempt.discard_directory()
             raise
+        # Only once its state is restored: whoever stops or rescales the job meanwhile finds the attempt before it.
+        self.attempt = attempt
+        return attempt
 
     def _begin_first(self) -> Attempt:
         """Start the first attempt. If Spark has not provided what it needs, or its first epoch fails, the restart strategy
@@ -233,47 +234,56 @@ class Supervisor:
             owned.stop()
             raise
 
-    def _rescale(self, asked: Rescale) -> None:
-        """Start an attempt with another parallelism: the last one has ended for that, at a checkpoint. If it cannot start, start
-        one with the old parallelism. If that fails, too, raise why: it is a failure like any other.
+    def _rescale(self, rescale: RescaleInPlace) -> None:
+        """Continue with another parallelism: the last attempt has ended for that, at a checkpoint. If no attempt can start, raise
+        why: it is a failure like any other.
         """
         job = self._job
         job.metrics.statuses.enter("RESTARTING")
         self.announce_status()
         try:
-            self._begin_with(asked.new_parallelism)
-        except Stopping:
+            with ExitStack() as held:
+                continues = run(rescale.continue_in_new_term(), partial(self._carry_out, held))
+        finally:
+            if rescale.failure is not None:
+                self.rescaler.fail(rescale.failure)
+        if not continues:
+            if rescale.failure is not None:
+                raise rescale.failure  # The state of no attempt is complete: nothing can be saved.
             self.rescaler.give_way()
-            raise
-        except Exception as error:
-            log.warning("job %s could not be rescaled to %d: %s", job.name, asked.new_parallelism, error)
-            try:
-                self._begin_with(asked.old_parallelism)
-            except Stopping:
-                raise error from None  # The state of no attempt is complete: nothing can be saved.
-            finally:
-                self.rescaler.fail(error)
-        else:
+            raise Stopping
+        if rescale.failure is None:
             self.rescaler.succeed()
         job.metrics.statuses.enter("RUNNING")
         self.announce_status()
 
-    def _begin_with(self, parallelism: int) -> None:
-        """Claim the job under a new term, and start an attempt with so many slots."""
+    def _carry_out(self, held: ExitStack, effect: RescaleEffect) -> bool:
+        """`held` keeps the epoch lock from the claim until the new attempt has begun: whoever stops the job then finds either
+        that it has not been claimed, or the query of the new attempt.
+        """
+        match effect:
+            case ClaimAgain(parallelism):
+                held.close()  # The claim before this one, with the other parallelism, may have failed with the lock held.
+                held.enter_context(self.lock)
+                return self._claim_with(parallelism)
+            case RestoreTasks():
+                self.attempt.discard_directory()
+                self._start_attempt(held)
+                held.close()
+                return True
+            case _:
+                raise TypeError(f"{effect} is carried out by the rescaler")
 
-        def prepare() -> None:
-            job, loop = self._job, self._job.loop
-            if job.stop.is_asked() or loop is None:
-                raise Stopping
-            self.attempt.retire()
-            # Before the claim, whose loop counts the tasks that a checkpoint needs.
-            job.change_parallelism(parallelism)
-            job.loop = self._claim_again(loop.claim_again("the job was rescaled"), loop)
-            reach("rescale.4-claimed", parallelism=parallelism)
-            self.attempt.discard_directory()
-
-        self._begin(prepare)
-        reach("rescale.5-restored", parallelism=parallelism)
+    def _claim_with(self, parallelism: int) -> bool:
+        """Claim the job under a new term with so many slots. Return False if it is asked to stop."""
+        job, loop = self._job, self._job.loop
+        if job.stop.is_asked() or loop is None:
+            return False
+        self.attempt.retire()
+        # Before the claim, whose loop counts the tasks that a checkpoint needs.
+        job.change_parallelism(parallelism)
+        job.loop = self._claim_again(loop.claim_again("the job was rescaled"), loop)
+        return True
 
     # -- the end -----------------------------------------------------------------------------------------------------
 

@@ -43,6 +43,7 @@ STEPS = (
     "claim-again.1-read",
     "claim-again.2-won",
     "rescale.4-claimed",
+    "rescale.5-restored",
 )
 
 
@@ -284,7 +285,8 @@ def test_if_no_tasks_can_start_the_restart_strategy_decides(rescaled: Rescaled) 
 def test_a_checkpoint_that_fails_lets_the_job_continue_as_it_was(rescaled: Rescaled) -> None:
     rescaled.epoch()
     attempt = rescaled.supervisor.attempt
-    attempt.epochs.save = lambda loop: OSError("no storage")  # type: ignore[method-assign]
+    rescaled.job.rescale_waits = SimpleNamespace(set=rescaled.epoch, clear=lambda: None)
+    attempt.epochs.take_last_checkpoint = lambda loop: OSError("no storage")  # type: ignore[method-assign]
     with pytest.raises(RescaleFailed, match="no storage"):
         rescaled.rescaler.ask(4).result(WAIT_S)
     assert rescaled.supervisor.attempt is attempt
