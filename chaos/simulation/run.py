@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 
 from chaos.simulation.driver import SimDriver
 from chaos.simulation.faults import CALM, Odds, Violation
@@ -594,9 +595,7 @@ class Run:
             lost = sorted(f"{lane} at {epoch}" for lane, epoch in wanted)
             raise Violation(f"output was lost: {lost[:5]}")
         kept = {ref.metadata for ref in (*newest.retained, newest.base)}
-        # A copy that became a fork leaves a savepoint that was given to its original: that one deletes it.
-        own = [entry for entry in watch.log if entry.location == job.place]
-        once = {ref.metadata for entry in own for ref in entry.retained if ref.claimed}
+        once = given_to(watch.log)
         kept |= {ref.metadata for ref in watch.pinned.values()}
         for ref in self.given_away:
             if ref.metadata in once - kept:
@@ -614,6 +613,17 @@ class Run:
         for child in surviving:
             if child.start != (0 if child.parent is None else child.parent.end):
                 raise Violation(f"epoch {child.id} does not begin where the one before it ended")
+
+
+def given_to(log: Sequence[Entry]) -> set[str]:
+    """The savepoints that a job with this log was given, by name. A copy whose operator says that the directory was moved
+    continues its original's history, and deletes those of before the move, too. One that begins a new line of history leaves them
+    to its original."""
+    begins = 0
+    for at, (before, entry) in enumerate(pairwise(log), 1):
+        if entry.location != before.location and entry.lineage != before.lineage:
+            begins = at
+    return {ref.metadata for entry in log[begins:] for ref in entry.retained if ref.claimed}
 
 
 def simulate(seed: int, tasks: int | None = None, crash_at: tuple[str, int] | None = None) -> Tally:

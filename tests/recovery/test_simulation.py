@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,17 +11,19 @@ from chaos.simulate import EXPECTED_STEPS
 from chaos.simulation.driver import SimDriver
 from chaos.simulation.faults import CALM, Violation
 from chaos.simulation.plan import JobPlan
-from chaos.simulation.run import simulate
+from chaos.simulation.run import given_to, simulate
 from chaos.simulation.world import Process, World
 from tests.recovery.mutations.__main__ import search
 from tests.recovery.mutations.rules import MUTATIONS, Mutation
 from tests.scratch import ROOT, ScratchCopy
+from tests.unit.checkpoint.history_kit import claimed, ref
 from tidegate.checkpoint.completed.cleaner import Cleaner
 from tidegate.checkpoint.coordination.timing import Cadence
 from tidegate.checkpoint.effects import Steps
 from tidegate.checkpoint.files.shared import InFlight
 from tidegate.checkpoint.job_log.start import Start
 from tidegate.checkpoint.layout import JobLayout
+from tidegate.core.ids import Lineage
 
 SEEDS = {
     "dispose": (6, 14, 20),
@@ -92,6 +95,19 @@ def test_a_claim_that_was_asked_for_is_known_when_it_is_written(accepts: bool, c
     world.clock.run(10_000, lambda: bool(watch.log))
     assert driver.claim is None
     assert len(watch.claim_times) == counted
+
+
+@pytest.mark.parametrize(
+    ("lineage", "deletes"),
+    [("a", {"savepoints/given/_metadata"}), ("b", set())],
+    ids=["a copy that continues the line deletes it", "a fork of a copy leaves it to the original"],
+)
+def test_the_judge_knows_which_savepoints_of_before_a_move_a_copy_deletes(lineage: str, deletes: set[str]) -> None:
+    """Dropped before the directory was copied, and not deleted yet: no entry of the copy retains it."""
+    savepoint = replace(ref(1), metadata="savepoints/given/_metadata", owned=False, claimed=True)
+    given = replace(claimed(), lineage=Lineage("a"), retained=(savepoint,), location="here")
+    moved = replace(claimed(), lineage=Lineage(lineage), retained=(), location="there")
+    assert given_to([given, moved]) == deletes
 
 
 def test_an_error_of_the_code_that_clean_up_survives_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
