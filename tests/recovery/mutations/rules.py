@@ -840,6 +840,15 @@ MUTATIONS = (
         rare=True,
     ),
     Mutation(
+        "pin-again",
+        "A term that begins from another job's checkpoint places its pin again if another start took it away",
+        f"{RUNTIME}/checkpoints/history.py",
+        "        if (yield Get(pin.layout.pin(pin.name))) is None:\n",
+        "        if False:\n",
+        test="tests/unit/runtime/checkpoints/test_loop.py"
+        "::test_a_pin_that_another_start_took_away_is_placed_again_after_the_claim",
+    ),
+    Mutation(
         "pin-given-up",
         "A fork that has a checkpoint of its own gives up the pin on its origin",
         f"{RUNTIME}/checkpoints/checkpointer.py",
