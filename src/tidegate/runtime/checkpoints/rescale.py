@@ -36,8 +36,8 @@ class HeldEpochs(NamedTuple):
 
     @property
     def are_contained(self) -> bool:
-        """Whether the latest checkpoint contains all that the attempt has changed. Empty epochs that changed nothing need none: going
-        back to the latest one repeats none of their work."""
+        """Whether the latest checkpoint contains all that the attempt has changed. Empty epochs that changed nothing need none:
+        going back to the latest one repeats none of their work."""
         return self.base is not None and (self.moved is None or self.moved <= self.base.epoch)
 
 
