@@ -114,6 +114,7 @@ from tidegate.runtime.sources.kept_files import (
     KeptUnknown as KeptUnknown,
 )
 from tidegate.runtime.sources.source_notes import UnclaimedPositions as UnclaimedPositions
+from tidegate.runtime.spark_versions import IncompatibleSpark as IncompatibleSpark
 from tidegate.savepoint.changes import ChangeRefused as ChangeRefused
 from tidegate.savepoint.copy import TargetNotEmpty as TargetNotEmpty
 from tidegate.savepoint.dispose import (

@@ -20,7 +20,7 @@ def checksums(cluster_session, monkeypatch, request):
     for key in CHECKSUMS:
         spark.conf.set(key, str(request.param).lower())
     if not request.param:
-        monkeypatch.setattr("tidegate.runtime.driver.launch.check_session", lambda *given: None)
+        monkeypatch.setattr("tidegate.runtime.driver.launch.check_running", lambda *given: None)
     yield request.param
     for key, value in before.items():
         spark.conf.set(key, value)

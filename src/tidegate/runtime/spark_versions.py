@@ -5,6 +5,7 @@ Spark 4.1 is the oldest: its union keeps the partitions of its inputs, and witho
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,12 +28,14 @@ else:
 
 __all__ = [
     "OLDEST",
+    "IncompatibleSpark",
     "ReadAllAvailable",
     "ReadLimit",
     "ReadMaxRows",
     "Requirement",
     "SupportsTriggerAvailableNow",
     "check_read_limits",
+    "check_settings_exist",
     "check_version",
     "requirements",
 ]
@@ -47,6 +50,20 @@ _CHECKSUMS_BY_DEFAULT_SINCE: Version = (4, 2)
 _NAMED_SOURCES_SINCE: Version = (4, 2)
 
 
+class IncompatibleSpark(PreconditionFailed):
+    """This Spark does not do what the results of a job depend on."""
+
+    code = "INCOMPATIBLE_SPARK"
+
+    @classmethod
+    def of(cls, version: str, faults: Sequence[str]) -> IncompatibleSpark:
+        """`version` as Spark reports it; `faults` are half sentences."""
+        return cls(
+            f"This Spark ({version}) does not do what tidegate relies on, and results would be wrong: {'; '.join(faults)}. Use "
+            "a release of Apache Spark that the support matrix lists, without changes by a vendor or a plugin."
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Requirement:
     """One Spark setting that correctness or affinity depends on."""
@@ -56,6 +73,8 @@ class Requirement:
     default: str
     """Spark's value if the key is not set."""
     why: str
+    must_exist: bool = False
+    """Whether a Spark without this setting does not do what it asks for, and nothing else finds that out."""
 
 
 def requirements(version: str) -> tuple[Requirement, ...]:
@@ -73,11 +92,11 @@ def requirements(version: str) -> tuple[Requirement, ...]:
         ),
         Requirement(
             "spark.sql.shuffle.orderIndependentChecksum.enabled", "true", checksums,
-            "without shuffle checksums, nothing detects that a source task ran again with other rows",
+            "without shuffle checksums, nothing detects that a source task ran again with other rows", must_exist=True,
         ),
         Requirement(
             "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch", "true", checksums,
-            "a stage whose input changed must run again as a whole",
+            "a stage whose input changed must run again as a whole", must_exist=True,
         ),
         Requirement(
             "spark.sql.unionOutputPartitioning", "true", "true",
@@ -108,6 +127,18 @@ def check_version(of: str, version: str) -> None:
             f"{of} {version} is too old: tidegate needs {OLDEST[0]}.{OLDEST[1]} or later, the first whose union keeps the "
             "partitions of its inputs. In older versions tasks cannot stay with their state."
         )
+
+
+def check_settings_exist(version: str, exists: Callable[[str], bool]) -> None:
+    """Raise IncompatibleSpark if this Spark does not know a setting that it must have. It accepts any key as a setting, so a
+    session may have the value without any effect."""
+    faults = [
+        f"it has no setting {requirement.key}, and {requirement.why}"
+        for requirement in requirements(version)
+        if requirement.must_exist and not exists(requirement.key)
+    ]
+    if faults:
+        raise IncompatibleSpark.of(version, faults)
 
 
 def check_read_limits(version: str) -> None:

@@ -34,6 +34,7 @@ from tidegate.runtime.sources.query_directory import (
     Positions,
     SkipBatch,
     SourceNotes,
+    check_commit_log,
     decide_batch,
     read_positions,
     rebuild,
@@ -221,6 +222,8 @@ class Attempt:
                 job.skipped_batches += 1
                 return
 
+            if len(self._ends) == 1:
+                check_commit_log(epochs.directory, batch_id - 1)
             if job.loop is not None:
                 self._check_sources(job.loop, end)
                 # Before the epoch, while no row is read: what a batch emits would wait, too, and without a bound.

@@ -49,7 +49,7 @@ from tidegate.runtime.driver.job_run import JobRun
 from tidegate.runtime.driver.lost_driver import LostDriver
 from tidegate.runtime.driver.running_job import RunningJob
 from tidegate.runtime.driver.runs_here import RUNS_HERE
-from tidegate.runtime.driver.session import check_session
+from tidegate.runtime.driver.session import check_running
 from tidegate.runtime.driver.stop_request import StopRequest
 from tidegate.runtime.epochs.epoch_frame import combine
 from tidegate.runtime.epochs.job_description import JobDescription, task_sinks
@@ -106,7 +106,7 @@ def run_bounded(
     graph: Graph, spark: SparkSession, settings: Settings, listeners: Sequence[JobListener] = ()
 ) -> EpochReport:
     """Run a job on batch DataFrames once to the end: one pass, no checkpoints; Spark repeats tasks that fail."""
-    check_session(spark.conf.get, spark.version, spark.conf.isModifiable)
+    check_running(spark)
     with _events(graph.job, [*listeners, *_reporters(graph, settings)]) as events:
         # Created before the rows: a committer checks its target, and may have to create it.
         committers = Committers(graph, None)
@@ -158,7 +158,7 @@ def start_job(graph: Graph, options: RunOptions, spark: object | None = None) ->
         _configure_logging(options)
         session = _session_of(graph, spark)
         # First the session: the checks of the sources ask it.
-        check_session(session.conf.get, session.version, session.conf.isModifiable)
+        check_running(session)
         settings, durability = _settings(session, options)
         check_sources(graph.sources, durable=durability is not None)
         trigger = EpochTrigger.parse(options.trigger, options.drain)

@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pyspark
-from pyspark.errors import PySparkRuntimeError
+from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from tidegate.core.errors import PreconditionFailed
 from tidegate.core.java import JAVA_NEEDED, java_problem
 from tidegate.runtime.driver.interrupts import children_ignore_sigterm
 from tidegate.runtime.epochs import worker_daemon
-from tidegate.runtime.spark_versions import check_version, requirements
+from tidegate.runtime.spark_versions import check_settings_exist, check_version, requirements
 
 BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 _BATCH_BYTES_DEFAULT = "64m"
@@ -48,7 +49,7 @@ def session(name: str, *, master: str | None = None, config: Mapping[str, str] |
     running = SparkSession.getActiveSession()
     if running is not None:
         # Some settings of a running context can no longer be changed; a builder would only appear to.
-        check_session(running.conf.get, running.version, running.conf.isModifiable)
+        check_running(running)
         return running
 
     # Otherwise Spark starts `python3` of the path, which may be another version without tidegate.
@@ -86,7 +87,7 @@ def session(name: str, *, master: str | None = None, config: Mapping[str, str] |
         problem = java_problem() or "Java ended before Spark was ready; the lines above are what it said."
         raise PreconditionFailed(f"Spark cannot start. {problem} {JAVA_NEEDED}") from None
 
-    check_session(spark.conf.get, spark.version, spark.conf.isModifiable)
+    check_running(spark)
     return spark
 
 
@@ -135,6 +136,20 @@ def _mentions(file: Path, key: str) -> bool:
 def _master_given() -> bool:
     """Whether spark-submit or the environment names a master."""
     return "PYSPARK_GATEWAY_PORT" in os.environ or "--master" in os.environ.get("PYSPARK_SUBMIT_ARGS", "")
+
+
+def check_running(spark: SparkSession) -> None:
+    """Reject a session that lacks a setting, or whose Spark does not know one."""
+
+    def get(key: str, default: str | None) -> str | None:
+        if key.startswith("spark.sql."):
+            # Spark's own default, if it knows the key: a vendor may have chosen another one.
+            with suppress(PySparkException):
+                return spark.conf.get(key)
+        return spark.conf.get(key, default)
+
+    check_session(get, spark.version, spark.conf.isModifiable)
+    check_settings_exist(spark.version, spark.conf.isModifiable)
 
 
 def check_session(

@@ -21,6 +21,7 @@ from tidegate.runtime.placement import executor_quota, permutation
 from tidegate.runtime.placement.anchor import Anchor, PlacementMarks, Probe, create_anchor
 from tidegate.runtime.placement.local_versions import LocalVersions
 from tidegate.runtime.placement.permutation import Placed, Unplaceable
+from tidegate.runtime.spark_versions import IncompatibleSpark
 
 log = logging.getLogger("tidegate")
 
@@ -115,6 +116,8 @@ class SlotPlacement:
         """Versions that any host may have."""
         self._placed: PlacedSlots | None = None
         self._tolerance = Tolerance()
+        self._is_spark_checked = False
+        """Whether a job on an anchor has shown that Spark puts rows where it must. The code of Spark does not change later."""
         self._slowest_ms = 0
         """How long the slowest placement took that succeeded; halved with each one, so that one slow start does not delay for
         ever the moment at which a host is given up."""
@@ -156,6 +159,7 @@ class SlotPlacement:
                 quotas=quotas,
                 retention_s=retention_s,
                 marks=marks,
+                checks_spark=not self._is_spark_checked,
             )
 
             found = self._anchor_once(homes, settings.parallelism, watch, probe)
@@ -221,8 +225,11 @@ class SlotPlacement:
         try:
             with watched(self._session, "the placement of the tasks", watch):
                 anchor = create_anchor(self._session, parallelism, probe)
+        except IncompatibleSpark:
+            raise
         except Exception as error:
             return _NoPlace(first_line(error))
+        self._is_spark_checked = True
         levels = homes.or_where(anchor.found).place(anchor.layout)
         if isinstance(levels, Unplaceable):
             anchor.unpersist()

@@ -24,6 +24,7 @@ from tidegate.core.ids import EpochId, HostId, Lineage, TaskId
 from tidegate.runtime.exchange.progress_marks import MarkPlace
 from tidegate.runtime.placement.executor_quota import Quotas, ballast, hold_core
 from tidegate.runtime.placement.local_versions import LocalVersions
+from tidegate.runtime.placement.placement_check import Arrived, PlacementCheck
 from tidegate.state.disk import left_lineages
 from tidegate.state.disk.disk_token import note_start
 from tidegate.state.disk.local_root import LocalRoot
@@ -34,8 +35,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _PROBED = pa.schema(
-    [pa.field("partition", pa.int32()), pa.field("host", pa.string()), pa.field("found", pa.list_(pa.string()))]
+    [
+        pa.field("partition", pa.int32()),
+        pa.field("host", pa.string()),
+        pa.field("found", pa.list_(pa.string())),
+        pa.field("checked", pa.list_(pa.list_(pa.int32()))),
+        pa.field("anchors", pa.int32()),
+    ]
 )
+_PROBED_DDL = "partition int, host string, found array<string>, checked array<array<int>>, anchors int"
 log = logging.getLogger("tidegate")
 
 _MARKED_S = 1.0
@@ -109,6 +117,8 @@ class Probe:
     retention_s: float = 24 * 3600
     """Versions on the host that no run has used for longer are removed."""
     marks: PlacementMarks | None = None
+    checks_spark: bool = False
+    """Whether rows travel with it that show what Spark does with rows."""
 
     def run(self) -> tuple[HostId, list[TaskId]]:
         """In a worker: return the host, and the tasks whose versions it has."""
@@ -141,9 +151,13 @@ def create_anchor(spark: SparkSession, parallelism: int, probe: Probe) -> Anchor
     frame = spark.createDataFrame(table).repartition(parallelism, F.col("part")).cache()
 
     try:
-        probing = frame.mapInArrow(_probing(probe), "partition int, host string, found array<string>")
+        check = PlacementCheck(numbers, spark.version) if probe.checks_spark else None
+        probed = frame if check is None else Anchor(frame, (), numbers).join(check.rows(spark))
+        probing = probed.mapInArrow(_probing(probe), _PROBED_DDL)
         with ballast(spark, parallelism, probe.local_dir, probe.quotas) if probe.quotas is not None else nullcontext():
             rows = probing.toArrow().to_pylist()
+        if check is not None:
+            check.verify({row["partition"]: Arrived(row["checked"], row["anchors"]) for row in rows})
         layout = {row["partition"]: HostId(row["host"]) for row in rows}
         if sorted(layout) != list(range(parallelism)):
             raise ProtocolViolation(f"The anchor lies in partitions {sorted(layout)} instead of {parallelism}.")
@@ -175,12 +189,20 @@ def _probing(probe: Probe) -> Callable[[Iterable[Any]], Iterator[Any]]:
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext  # noqa: PLC0415 in the worker
 
-        for _ in batches:
-            pass
+        checked: list[list[int] | None] = []
+        for batch in batches:
+            if probe.checks_spark:
+                checked += batch.column("checked").to_pylist()
         host, found = probe.run()
         context = TaskContext.get()
         assert context is not None
-        row = {"partition": context.partitionId(), "host": host, "found": [str(task) for task in found]}
+        row = {
+            "partition": context.partitionId(),
+            "host": host,
+            "found": [str(task) for task in found],
+            "checked": [each for each in checked if each is not None],
+            "anchors": checked.count(None),
+        }
         yield pa.RecordBatch.from_pylist([row], schema=_PROBED)
 
     return run

@@ -14,11 +14,13 @@ import re
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from tidegate.core.errors import PreconditionFailed, ProtocolViolation
 from tidegate.runtime.sources.file_log import put_down
+from tidegate.runtime.spark_versions import IncompatibleSpark
 
 NOWHERE = "-"
 """Spark's notation for a source that has not started."""
@@ -27,6 +29,8 @@ _VERSION = "v1"
 _VERSION_BY_NAME = "v2"
 """Since Spark 4.2: each line begins with the name of a source, which is its number unless the query names its sources."""
 _COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
+_COMMIT_VERSIONS = ("v1", "v2")
+"""Version 2 adds ids of Spark's own state (`spark.sql.streaming.stateStore.checkpointFormatVersion`), of which there is none."""
 _NOTE = re.compile(r"(\d+)(\.compact)?")
 
 
@@ -66,11 +70,28 @@ def read_positions(directory: Path, batch_id: int) -> Positions | None:
         logged = None
     # Sources with names have no order. `check_session` refuses the setting that makes Spark ask for names.
     if logged is None or not logged.lines or list(logged.lines) != [str(place) for place in range(len(logged.lines))]:
-        raise ProtocolViolation(
+        raise IncompatibleSpark(
             f"The offset log {path} has a format that tidegate does not know: it begins with {text[:40]!r}, not "
             f"{_VERSION!r}. Set spark.sql.streaming.offsetLog.formatVersion to 1."
         )
     return Positions(tuple(logged.lines.values()), logged.batch)
+
+
+def check_commit_log(directory: Path, batch_id: int) -> None:
+    """Raise IncompatibleSpark if Spark notes in an unknown format that a batch is done: it would not understand the note with
+    which a restored query begins.
+
+    A batch without a note is no fault: Spark would deliver it again, and it would be skipped.
+    """
+    path = directory / "commits" / str(batch_id)
+    with suppress(FileNotFoundError):
+        text = path.read_text()
+        version, _, note = text.partition("\n")
+        if version not in _COMMIT_VERSIONS or not note.startswith("{"):
+            raise IncompatibleSpark(
+                f"The commit log {path} has a format that tidegate does not know: it begins with {text[:40]!r}, not "
+                f"{' or '.join(_COMMIT_VERSIONS)}."
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +104,10 @@ class LoggedOffsets:
 
 
 def parse_offsets(text: str) -> LoggedOffsets:
-    """Parse a file of the offset log. Raises ValueError if its version is unknown."""
+    """Parse a file of the offset log. Raises ValueError if its version, or its form, is unknown."""
     version, batch, *lines = text.splitlines()
+    if not batch.startswith("{"):
+        raise ValueError(batch)
     if version == _VERSION:
         return LoggedOffsets(batch, {str(place): line for place, line in enumerate(lines)})
     if version != _VERSION_BY_NAME:

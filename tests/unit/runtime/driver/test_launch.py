@@ -64,7 +64,7 @@ class Session:
 
         @staticmethod
         def isModifiable(key: str) -> bool:
-            return False
+            return key.startswith("spark.sql.")
 
 
 class Socket(Frame):

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 import pytest
+from pyspark.errors import SparkNoSuchElementException
 
 from tidegate.core.errors import PreconditionFailed
 from tidegate.runtime.driver.session import (
     BATCH_BYTES,
     JAVA_OPTIONS,
+    check_running,
     check_session,
     local_workers,
     quiet_java,
 )
-from tidegate.runtime.spark_versions import requirements
+from tidegate.runtime.spark_versions import IncompatibleSpark, requirements
 
 REQUIREMENTS = requirements("4.3.0")
 RIGHT = {requirement.key: requirement.wanted for requirement in REQUIREMENTS}
+CHECKSUMS = "spark.sql.shuffle.orderIndependentChecksum.enabled"
 
 
 def check(settings: dict[str, str], version: str = "4.3.0") -> None:
@@ -68,6 +73,48 @@ def test_error_separates_settings_that_can_still_be_changed():
     assert told[3].startswith('    .config("spark.shuffle.reduceLocality.enabled", "false")')
 
 
+class Conf:
+    """The settings of a session. A fork has defaults of its own, and may not know a setting."""
+
+    def __init__(self, defaults: dict[str, str]) -> None:
+        self._defaults = defaults
+
+    def get(self, key: str, *default: str) -> str:
+        if not default and key not in self._defaults:
+            raise SparkNoSuchElementException(f"The SQL config {key!r} cannot be found.")
+        return CORE.get(key, default[0]) if default else self._defaults[key]
+
+    def isModifiable(self, key: str) -> bool:
+        return key in self._defaults
+
+
+def session_of(defaults: dict[str, str], version: str = "4.3.0") -> Any:
+    return SimpleNamespace(conf=Conf(defaults), version=version)
+
+
+SQL = {key: value for key, value in RIGHT.items() if key.startswith("spark.sql.")}
+CORE = {key: value for key, value in RIGHT.items() if key not in SQL}
+
+
+def test_a_default_of_the_vendors_counts_and_not_that_of_apache_spark():
+    check_running(session_of(SQL))
+    with pytest.raises(PreconditionFailed, match=rf"{CHECKSUMS}.*without shuffle checksums, nothing detects"):
+        check_running(session_of(SQL | {CHECKSUMS: "false"}))
+
+
+@pytest.mark.parametrize("version", ["4.1.4", "4.3.0"])
+def test_a_spark_without_checksums_is_refused_though_it_accepts_the_setting(version):
+    class Accepting(Conf):
+        def get(self, key: str, *default: str) -> str:
+            wanted = {requirement.key: requirement.wanted for requirement in requirements(version)}
+            return (wanted | {BATCH_BYTES: "64m"})[key]
+
+    session = session_of({}, version)
+    session.conf = Accepting({key: "" for key in SQL if key != CHECKSUMS})
+    with pytest.raises(IncompatibleSpark, match=rf"Spark \({version}\) .* no setting {CHECKSUMS}, and without shuffle"):
+        check_running(session)
+
+
 def test_values_of_settings_are_compared_without_case():
     check({key: value.upper() for key, value in RIGHT.items()})
 
@@ -78,7 +125,7 @@ def test_a_pyspark_that_is_too_old_is_refused(monkeypatch):
         check(RIGHT)
 
 
-def test_a_newer_pyspark_than_spark_is_refused():
+def test_a_new_pyspark_on_an_older_spark_is_refused_too():
     with pytest.raises(PreconditionFailed, match=r"Spark 4\.0\.4 .* 4\.1 or later"):
         check(RIGHT, "4.0.4")
     check(RIGHT, "4.2.0-SNAPSHOT")

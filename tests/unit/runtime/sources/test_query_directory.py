@@ -10,12 +10,14 @@ from tidegate.runtime.sources.query_directory import (
     RunBatch,
     SkipBatch,
     SourceNotes,
+    check_commit_log,
     decide_batch,
     parse_offsets,
     read_positions,
     read_sources,
     rebuild,
 )
+from tidegate.runtime.spark_versions import IncompatibleSpark
 
 A, B, C = (Positions((f'{{"at":{n}}}',)) for n in (1, 2, 3))
 
@@ -66,14 +68,36 @@ def test_positions_of_version_2_are_read_in_the_order_of_the_sources(tmp_path):
         "v2\n{}\n0:7\n2:8",
         "v3\n{}\n0:7",
         "v10\n{}\n7",
+        "v1\n7\n{}",
         "vast\n{}\n7",
     ],
 )
 def test_an_unknown_form_of_the_log_is_refused(tmp_path, text):
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "4").write_text(text)
-    with pytest.raises(ProtocolViolation, match="format that tidegate does not know"):
+    with pytest.raises(IncompatibleSpark, match="format that tidegate does not know"):
         read_positions(tmp_path, 4)
+
+
+@pytest.mark.parametrize(
+    "text", ['v1\n{"nextBatchWatermarkMs":0}', 'v2\n{"nextBatchWatermarkMs":0,"stateUniqueIds":{}}']
+)
+def test_both_versions_of_the_commit_log_are_accepted(tmp_path, text):
+    (tmp_path / "commits").mkdir()
+    (tmp_path / "commits" / "4").write_text(text)
+    check_commit_log(tmp_path, 4)
+
+
+@pytest.mark.parametrize("text", ["", "v1", "v3\n{}", "v1\n7", '{"version":1}'])
+def test_an_unknown_form_of_the_commit_log_is_refused(tmp_path, text):
+    (tmp_path / "commits").mkdir()
+    (tmp_path / "commits" / "4").write_text(text)
+    with pytest.raises(IncompatibleSpark, match=r"commit log .* tidegate does not know"):
+        check_commit_log(tmp_path, 4)
+
+
+def test_a_batch_without_a_note_that_it_is_done_is_no_fault(tmp_path):
+    check_commit_log(tmp_path, 4)
 
 
 def notes(directory, place, **files):
