@@ -138,6 +138,7 @@ from tidegate.graph.retry import (
 )
 from tidegate.graph.ttl import StateTtlConfig as StateTtlConfig
 from tidegate.runtime.driver.job_run import JobRun as JobRun
+from tidegate.runtime.monitoring.spark_listener import SparkProgressListener as SparkProgressListener
 from tidegate.runtime.driver.session import session as session
 from tidegate.runtime.sources.kafka_source import kafka_source as kafka_source
 from tidegate.state.keys.key_index import KeyIndex as KeyIndex

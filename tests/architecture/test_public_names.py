@@ -81,6 +81,7 @@ PUBLIC = {
     "SlidingProcessingTimeWindows",
     "SnapshotContext",
     "SortedMapState",
+    "SparkProgressListener",
     "StateTtlConfig",
     "TidegateError",
     "TimeDomain",

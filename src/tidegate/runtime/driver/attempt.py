@@ -28,6 +28,7 @@ from tidegate.runtime.driver.running_job import Epochs, RunningJob
 from tidegate.runtime.epochs.epoch_frame import combine
 from tidegate.runtime.epochs.reports import EpochReport
 from tidegate.runtime.epochs.streaming_time import StreamingTime
+from tidegate.runtime.monitoring.streaming_progress import ProgressLog
 from tidegate.runtime.sources.file_log import COMPACT_INTERVAL
 from tidegate.runtime.sources.kept_files import check_declared, check_kept
 from tidegate.runtime.sources.query_directory import (
@@ -72,6 +73,8 @@ class Attempt:
         self._ends: deque[Positions] = deque(maxlen=_LOOK_BACK)
         """Where the last batches of this attempt ended."""
         self._streaming = StreamingTime()
+        self.progress = ProgressLog(job.graph, job.runner.plan, job.settings.parallelism)
+        """What Spark's reports about the query lack."""
         self._readers = ReaderPatience()
         self._idle_s = idle_s(None)
         """How long no batch must have arrived before uploads get an empty epoch."""
@@ -233,7 +236,8 @@ class Attempt:
 
             streaming_ms = self._streaming.ms(self.query)
             self._idle_s = idle_s(streaming_ms)
-            epochs.run(batch, end, streaming_ms=streaming_ms, pending_rows=self._streaming.pending_rows)
+            report = epochs.run(batch, end, streaming_ms=streaming_ms, pending_rows=self._streaming.pending_rows)
+            self.progress.batch(batch_id, report, job.metrics)
 
             if end is not None:
                 self._ends.append(end)

@@ -62,6 +62,7 @@ from tidegate.runtime.monitoring.job_events import JobEvents
 from tidegate.runtime.monitoring.job_metrics import JobMetrics
 from tidegate.runtime.monitoring.progress import Progress
 from tidegate.runtime.monitoring.run_report import FailureLine
+from tidegate.runtime.monitoring.spark_listener import SparkProgressListener
 from tidegate.runtime.sources.source_checks import check_sources
 from tidegate.runtime.sources.source_notes import check_claimed
 from tidegate.savepoint.compatibility import JobNow, VerdictKind
@@ -194,6 +195,9 @@ def _start(
         run = launch.ephemeral() if durability is None else launch.durable(durability)
         for reporter in reporters:
             reporter.watch(run.samples)
+        for listener in listeners:
+            if isinstance(listener, SparkProgressListener):
+                listener.watch(run)
         return run
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tidegate.checkpoint.coordination.statistics import CheckpointStatsTracker
@@ -33,6 +34,24 @@ class ObservedRun(NotebookCell):
     def query(self) -> StreamingQuery:
         """The Structured Streaming query that delivers the batches."""
         return self._supervisor.attempt.query
+
+    @property
+    def lastProgress(self) -> StreamingQueryProgress | None:
+        """The latest report of Spark about the batches, with the state and the sinks of the job; None before the first one."""
+        recent = self.recentProgress
+        return recent[-1] if recent else None
+
+    @property
+    def recentProgress(self) -> list[StreamingQueryProgress]:
+        """The last reports of Spark about the batches since the last restart, oldest first, with the state and the sinks of
+        the job: what `StreamingQuery.recentProgress` has for a query of Spark. A figure that nobody counts is -1.
+        """
+        attempt = self._supervisor.attempt
+        try:
+            reports = attempt.query.recentProgress
+        except Exception:  # The session has ended.
+            return []
+        return attempt.progress.of(reports)
 
     @property
     def counters(self) -> Counters:

@@ -190,13 +190,13 @@ def _types(edges: Sequence[Edge], packed: bool) -> dict[str, str]:
 
 def source_tasks(batch: DataFrame, assignment: PackedAssignment) -> DataFrame:
     """The source stage where Python functions come before the first shuffle."""
-    return batch.mapInArrow(_runner("run_source_stage", assignment), _PACKED_DDL)
+    return batch.mapInArrow(_runner("run_source_stage", assignment, "sources"), _PACKED_DDL)
 
 
-def level(rows: DataFrame, anchor: Anchor, assignment: PackedAssignment) -> DataFrame:
-    """Add one level over the rows that the previous one sent."""
+def level(rows: DataFrame, anchor: Anchor, assignment: PackedAssignment, name: str) -> DataFrame:
+    """Add one level over the rows that the previous one sent. Spark's UI shows the plan with this name."""
     columns = _PACKED_DDL if assignment.shared.salts else LAST
-    return anchor.join(rows).mapInArrow(_runner("run_level", assignment), columns)
+    return anchor.join(rows).mapInArrow(_runner("run_level", assignment, name), columns)
 
 
 @contextmanager
@@ -226,7 +226,7 @@ def _ddl(type: DataType) -> str:
     return type.without_nullability().ddl()
 
 
-def _runner(entry: str, assignment: PackedAssignment) -> Callable[[Iterable[Any]], Iterator[Any]]:
+def _runner(entry: str, assignment: PackedAssignment, name: str) -> Callable[[Iterable[Any]], Iterator[Any]]:
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext  # noqa: PLC0415 in the worker
 
@@ -240,6 +240,7 @@ def _runner(entry: str, assignment: PackedAssignment) -> Callable[[Iterable[Any]
         # `taskAttemptId` and not `attemptNumber`, which starts at 0 again when Spark reruns a stage.
         yield from getattr(task, entry)(own, partition, context.taskAttemptId(), batches)
 
+    run.__name__ = name
     return run
 
 

@@ -56,6 +56,7 @@ from tidegate.runtime.exchange import user_code
 from tidegate.runtime.exchange.assignment import Archive, CheckpointWork, TaskAssignment
 from tidegate.runtime.exchange.program import exchange, programs
 from tidegate.runtime.exchange.progress_marks import SHARE_OF_LIMIT, MarkPlace
+from tidegate.runtime.job_label import JobLabels
 from tidegate.runtime.placement.local_versions import LocalVersions
 from tidegate.runtime.sources.kafka_source import recognise
 from tidegate.state.version import VersionId, VersionRef
@@ -123,6 +124,7 @@ class EpochRunner:
         """Versions that the next restore may use without checksums."""
         self.plan = plan_levels(graph, two_stage=settings.two_stage)
         self.levels = len(self.plan.levels) - 1
+        self._labels = JobLabels(graph, self.plan)
         self._clock = JobClock(graph, self.plan, ProcessingClock())
         self.state_ids = state_ids.assign(identity.state_ids, declared(graph))
         # Before the functions are pickled, which is when modules are sent by value or by name.
@@ -202,7 +204,12 @@ class EpochRunner:
 
         try:
             edges, p = exchange(self.plan, 1), self.settings.parallelism
-            with self._bounds(epoch, frame), epoch_frame.combine_shuffle(epoch.batch, edges, p):
+            label = self._labels.epoch(epoch.id, restores=epoch.restores, has_rows=epoch.batch is not None)
+            with (
+                self._bounds(epoch, frame),
+                epoch_frame.combine_shuffle(epoch.batch, edges, p),
+                label.on(frame.sparkSession),
+            ):
                 table = frame.toArrow()
         # A plan that Spark rejects is a mistake in the job. No try would do better.
         except AnalysisException:
@@ -306,9 +313,8 @@ class EpochRunner:
             frame = epoch_frame.source_rows(epoch.batch, self.graph.sources, edges, salts, p, max_p, applied)
 
         for level in range(1, self.levels + 1):
-            frame = epoch_frame.level(
-                frame, placed.anchor, self._sent.send(self._assignment(epoch, placed, level), placed)
-            )
+            assignment = self._sent.send(self._assignment(epoch, placed, level), placed)
+            frame = epoch_frame.level(frame, placed.anchor, assignment, self._labels.level(level))
         return frame
 
     def _bounds(self, epoch: _Epoch, frame: DataFrame) -> AbstractContextManager[None]:

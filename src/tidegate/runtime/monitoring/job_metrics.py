@@ -35,7 +35,13 @@ from tidegate.runtime.monitoring.run_report import StateSizeLine, TaskLine
 from tidegate.runtime.monitoring.span_metrics import SpanMetrics
 from tidegate.runtime.monitoring.status_times import StatusTimes
 from tidegate.runtime.monitoring.storage_metrics import Transferred, added, checkpoint_samples, storage_samples
-from tidegate.runtime.monitoring.task_figures import AccessTotals, TaskFigures, sizes_of_states
+from tidegate.runtime.monitoring.task_figures import (
+    AccessTotals,
+    LevelState,
+    TaskFigures,
+    sizes_of_states,
+    state_of_levels,
+)
 
 STATUSES = ("INITIALIZING", "RUNNING", "RESTARTING", "CANCELLING", "CANCELED", "FINISHED", "FAILED")
 
@@ -209,6 +215,10 @@ class JobMetrics:
     def states(self) -> tuple[StateSizeLine, ...]:
         """The size of every state, the largest first."""
         return sizes_of_states(dict(self._tasks))
+
+    def state_of_levels(self) -> dict[int, LevelState]:
+        """The state of each level."""
+        return state_of_levels(dict(self._tasks))
 
     def batch_held(self, sink: Uid) -> None:
         """A batch waits for a sink."""

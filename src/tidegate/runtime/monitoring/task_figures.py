@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from tidegate.core.ids import TaskId
+from tidegate.metrics.catalog import WRITE_BUFFER_USAGE
 from tidegate.metrics.metric import Kind
 from tidegate.metrics.native import NATIVE
 from tidegate.runtime.exchange.messages import StateAccess, TaskAck
 from tidegate.runtime.monitoring.run_report import StateSizeLine, TaskLine
 from tidegate.state.disk.state_sizes import scaled
+
+_KEYS = "estimate-num-keys"
 
 
 class TaskFigures:
@@ -151,6 +155,37 @@ class TaskFigures:
         """Whether the task of the last epoch measured its time."""
         found = self.metrics
         return found.started_ms + found.busy_ms + found.idle_ms + found.held_ms > 0
+
+
+@dataclass(slots=True)
+class LevelState:
+    """The state of all tasks of a level."""
+
+    keys: int = -1
+    """Entries, as RocksDB estimates them; -1 if the job does not ask it to."""
+    memory_bytes: int = -1
+    """What RocksDB holds in memory for writes; -1 without RocksDB. Its cache belongs to a process, and to all levels in it."""
+    seal_ms: int = 0
+    """How long the tasks took in their last epoch to seal their versions, added up."""
+    pending_timers: Counter[str] = field(default_factory=Counter)
+    """By operator."""
+
+    def add(self, task: TaskFigures) -> None:
+        """Add a task."""
+        self.seal_ms += task.metrics.seal_ms
+        self.pending_timers.update(task.pending_timers)
+        if _KEYS in task.store:
+            self.keys = max(0, self.keys) + round(task.store[_KEYS])
+        if WRITE_BUFFER_USAGE.name in task.memory:
+            self.memory_bytes = max(0, self.memory_bytes) + round(task.memory[WRITE_BUFFER_USAGE.name])
+
+
+def state_of_levels(tasks: Mapping[TaskId, TaskFigures]) -> dict[int, LevelState]:
+    """Add up the state of these tasks by level."""
+    levels: dict[int, LevelState] = {}
+    for task, figures in tasks.items():
+        levels.setdefault(task.level, LevelState()).add(figures)
+    return levels
 
 
 def sizes_of_states(tasks: Mapping[TaskId, TaskFigures]) -> tuple[StateSizeLine, ...]:

@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 from tidegate.core.errors import ProtocolViolation
 from tidegate.core.ids import EpochId, HostId, Lineage, TaskId
 from tidegate.runtime.exchange.progress_marks import MarkPlace
+from tidegate.runtime.job_label import placement_label
 from tidegate.runtime.placement.executor_quota import Quotas, ballast, hold_core
 from tidegate.runtime.placement.local_versions import LocalVersions
 from tidegate.runtime.placement.placement_check import Arrived, PlacementCheck
@@ -154,7 +155,10 @@ def create_anchor(spark: SparkSession, parallelism: int, probe: Probe) -> Anchor
         check = PlacementCheck(numbers, spark.version) if probe.checks_spark else None
         probed = frame if check is None else Anchor(frame, (), numbers).join(check.rows(spark))
         probing = probed.mapInArrow(_probing(probe), _PROBED_DDL)
-        with ballast(spark, parallelism, probe.local_dir, probe.quotas) if probe.quotas is not None else nullcontext():
+        steered = (
+            ballast(spark, parallelism, probe.local_dir, probe.quotas) if probe.quotas is not None else nullcontext()
+        )
+        with placement_label(probe.versions.job).on(spark), steered:
             rows = probing.toArrow().to_pylist()
         if check is not None:
             check.verify({row["partition"]: Arrived(row["checked"], row["anchors"]) for row in rows})

@@ -49,6 +49,7 @@ class Begun(Attempt):
         self._readers = ReaderPatience()
         self._streaming, self.query, self._input_ended = StreamingTime(), Query(), False
         self._job.trigger = SimpleNamespace(interval_s=0.0)
+        self.progress = SimpleNamespace(batch=lambda *given: None)  # type: ignore[assignment]
         (self.epochs.directory / "offsets").mkdir(parents=True)
 
     def deliver(self, batch_id: int) -> bool:

@@ -153,7 +153,7 @@ def test_what_a_task_opens_does_not_grow_with_the_other_slots(epochs: int) -> No
 
     def opened(slots: int) -> int:
         packed = pack(assignment(slots, full_work(slots, max(1, epochs))), host_of)
-        data = cloudpickle.dumps(epoch_frame._runner("run_level", packed))
+        data = cloudpickle.dumps(epoch_frame._runner("run_level", packed, "level 1"))
         run = cloudpickle.loads(data)
         inside: Any = next(cell.cell_contents for cell in run.__closure__ if not isinstance(cell.cell_contents, str))
         return steps_of(lambda: (cloudpickle.loads(data), inside.open(0, nothing)))
