@@ -19,6 +19,7 @@ from tidegate.runtime.exchange.progress_marks import MarkPlace
 from tidegate.runtime.placement.anchor import Anchor, Probe
 from tidegate.runtime.placement.local_versions import LocalVersions
 from tidegate.runtime.placement.permutation import Placed, Unplaceable
+from tidegate.runtime.spark_versions import IncompatibleSpark
 
 A, B, GONE = HostId("a"), HostId("b"), HostId("gone")
 
@@ -107,6 +108,30 @@ def test_a_stuck_start_fails_naming_the_option_and_gets_more_time_on_the_next_tr
         placement.place({}, spark.settings(slot_timeout_ms=1_000), spark.place, Term(1))
     placed = placement.place({}, spark.settings(slot_timeout_ms=1_000), spark.place, Term(1))
     assert isinstance(placed, PlacedSlots)
+
+
+def test_only_the_first_placement_checks_what_spark_does(monkeypatch, tmp_path):
+    spark = Starts(monkeypatch, tmp_path, workers=1, each_s=0)
+    placement = spark.placement()
+    placement.place({}, spark.settings(slot_timeout_ms=60_000), spark.place, Term(1))
+    monkeypatch.setattr(Anchor, "unpersist", lambda self: None)
+    placement.discard_anchor()
+    placement.place({}, spark.settings(slot_timeout_ms=60_000), spark.place, Term(1))
+    assert [probe.checks_spark for probe in spark.probes] == [True, False]
+
+
+def test_a_spark_that_fails_the_check_is_refused_at_once(monkeypatch, tmp_path):
+    spark = Starts(monkeypatch, tmp_path, workers=1, each_s=0)
+    tries = []
+
+    def create_anchor(session: object, parallelism: int, probe: Probe) -> Anchor:
+        tries.append(probe)
+        raise IncompatibleSpark("a union does not keep the partitions of its inputs")
+
+    monkeypatch.setattr(slot_placement, "create_anchor", create_anchor)
+    with pytest.raises(IncompatibleSpark):
+        spark.placement().place({}, spark.settings(slot_timeout_ms=60_000), spark.place, Term(1))
+    assert len(tries) == 1
 
 
 class Clocked:
