@@ -153,9 +153,9 @@ class SlotPlacement:
             watch = ProgressWatch(silent_ms, option, self._tolerance, marks.take)
             retention_s = settings.local_retention_ms / 1000
             probe = Probe(
-                self._sought(homes),
-                settings.local_dir,
-                spread_ms,
+                versions=self._sought(homes),
+                local_dir=settings.local_dir,
+                spread_ms=spread_ms,
                 quotas=quotas,
                 retention_s=retention_s,
                 marks=marks,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ProgressView(Protocol):
-    """As much of a run as such a listener is told of."""
+    """What such a listener reads of a run."""
 
     @property
     def name(self) -> str: ...
@@ -47,7 +47,7 @@ class SparkProgressListener(JobListener):
         self._failure: str | None = None
 
     def watch(self, run: ProgressView) -> None:
-        """Report the progress of this run. The start of a job calls it."""
+        """Report the progress of `run`. The start of a job calls it."""
         self._run = run
 
     def on_epoch(self, event: EpochEvent) -> None:

@@ -104,7 +104,7 @@ class PlacementMarks:
         return self.place.of(self.id).take()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
     """What the first job on an anchor does on each host, besides reporting it."""
 

@@ -34,20 +34,20 @@ def host_with(folder: Path, *versions: tuple[TaskId, VersionId]) -> LocalRoot:
 
 def test_a_host_reports_the_tasks_whose_expected_version_it_has(tmp_path: Path) -> None:
     root = host_with(tmp_path, (TASKS[2], WANTED), (TASKS[0], WANTED), (TASKS[1], OLDER))
-    assert Probe(VERSIONS, str(tmp_path), 0).run() == (root.host, [TASKS[0], TASKS[2]])
+    assert Probe(versions=VERSIONS, local_dir=str(tmp_path), spread_ms=0).run() == (root.host, [TASKS[0], TASKS[2]])
 
 
 def test_versions_are_found_in_a_directory_that_has_moved(tmp_path: Path) -> None:
     """As a volume does that another pod mounts."""
     host = host_with(tmp_path / "old", (TASKS[0], WANTED)).host
     (tmp_path / "old").rename(tmp_path / "new")
-    assert Probe(VERSIONS, str(tmp_path / "new"), 0).run() == (host, [TASKS[0]])
+    assert Probe(versions=VERSIONS, local_dir=str(tmp_path / "new"), spread_ms=0).run() == (host, [TASKS[0]])
 
 
 def test_what_is_reported_is_not_swept(tmp_path: Path) -> None:
     root = host_with(tmp_path, (TASKS[0], WANTED))
     left_lineages.leave(root, JOB, LINEAGE)
-    Probe(VERSIONS, str(tmp_path), 0).run()
+    Probe(versions=VERSIONS, local_dir=str(tmp_path), spread_ms=0).run()
     left_lineages.sweep(root, older_than_s=-1)
     assert VERSIONS.claim_on(root) == [TASKS[0]]
 
@@ -66,7 +66,10 @@ def test_a_lineage_is_in_use_also_if_none_of_its_versions_is_looked_for(tmp_path
     """As after a run that ended before its first checkpoint with state."""
     root = host_with(tmp_path, (TASKS[0], WANTED))
     left_lineages.leave(root, JOB, LINEAGE)
-    assert Probe(LocalVersions(JOB, LINEAGE, {}), str(tmp_path), 0).run() == (root.host, [])
+    assert Probe(versions=LocalVersions(JOB, LINEAGE, {}), local_dir=str(tmp_path), spread_ms=0).run() == (
+        root.host,
+        [],
+    )
     left_lineages.sweep(root, older_than_s=-1)
     assert VERSIONS.claim_on(root) == [TASKS[0]]
 
