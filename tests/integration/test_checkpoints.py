@@ -296,13 +296,15 @@ def test_without_restarts_the_first_error_ends_the_job_and_the_next_start_resume
 
 @pytest.mark.feature("E15", "I15")
 def test_a_run_may_begin_from_a_retained_checkpoint_by_its_path(shop):
-    shop.run(num_retained=3)
+    # More than a slow machine takes, at one a second, in the time of the second run.
+    retained = 1_000
+    shop.run(num_retained=retained)
     old = shop.newest()
-    shop.feed(2).run(num_retained=3)
+    shop.feed(2).run(num_retained=retained)
     assert shop.exact()
     seen = shop.out()
     # Back to the older one: what came after is counted again, under a new term, beside what is already there.
-    shop.run(num_retained=3, options={"execution.state-recovery.path": str(old)})
+    shop.run(num_retained=retained, options={"execution.state-recovery.path": str(old)})
     times = Counter(shop.out()) - Counter(seen)
     assert sum(times.values()) == 20
     assert set(times.values()) == {1}
