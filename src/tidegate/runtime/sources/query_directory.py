@@ -106,7 +106,8 @@ class LoggedOffsets:
 def parse_offsets(text: str) -> LoggedOffsets:
     """Parse a file of the offset log. Raises ValueError if its version, or its form, is unknown."""
     version, batch, *lines = text.splitlines()
-    if not batch.startswith("{"):
+    # Spark accepts an empty line in place of the batch's own metadata, and a restore writes one if a checkpoint has none.
+    if batch and not batch.startswith("{"):
         raise ValueError(batch)
     if version == _VERSION:
         return LoggedOffsets(batch, {str(place): line for place, line in enumerate(lines)})

@@ -47,6 +47,11 @@ def test_positions_are_read_from_the_offset_log(tmp_path):
     assert read_positions(tmp_path, 3) is None
 
 
+def test_a_restored_log_without_metadata_of_its_batch_is_read(tmp_path):
+    rebuild(tmp_path / "q", [SourceNotes("10", {})], "", 10)
+    assert read_positions(tmp_path / "q", 0) == Positions(("10",))
+
+
 def test_positions_of_version_2_are_read_in_the_order_of_the_sources(tmp_path):
     """Spark writes them in any order."""
     (tmp_path / "offsets").mkdir()
