@@ -78,7 +78,7 @@ class Upper(tg.MapFunction):
     [
         (WithState(), "declares state 'seen', and an async function has none"),
         (WithOperatorState(), "declares state, and an async function has none"),
-        (Listening(), "is not told of checkpoints"),
+        (Listening(), "is not notified of checkpoints"),
         (Tier, "not the class Tier"),
         (Upper(), "has no async_invoke. Upper is for map"),
         (len, "has no async_invoke"),

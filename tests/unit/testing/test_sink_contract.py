@@ -16,15 +16,15 @@ from tidegate.testing.table_sink import MemoryTable, TableCommitter, TableSink, 
 
 
 class NoMarker(TableCommitter):
-    def _publish(self, request, rows):
+    def _append(self, request, rows):
         self._table.markers.clear()
-        super()._publish(request, rows)
+        super()._append(request, rows)
 
 
 class RowsBeforeMarker(TableCommitter):
-    def _publish(self, request, rows):
+    def _append(self, request, rows):
         before = dict(self._table.markers)
-        done = super()._publish(request, rows)
+        done = super()._append(request, rows)
         after, self._table.markers = self._table.markers, before
         reach("between")
         self._table.markers = after
@@ -32,23 +32,23 @@ class RowsBeforeMarker(TableCommitter):
 
 
 class MarkerBeforeRows(TableCommitter):
-    def _publish(self, request, rows):
+    def _append(self, request, rows):
         before = list(self._table.rows)
-        super()._publish(request, rows)
+        super()._append(request, rows)
         after, self._table.rows = self._table.rows, before
         reach("between")
         self._table.rows = after
 
 
 class SwallowsOutages(TableCommitter):
-    def _publish(self, request, rows):
+    def _append(self, request, rows):
         if not self._table.down:
-            super()._publish(request, rows)
+            super()._append(request, rows)
 
 
 def keyed_by(key):
     class Keyed(TableCommitter):
-        def _publish(self, request, rows):
+        def _append(self, request, rows):
             if self._table.down:
                 raise ConnectionError
             marker = self._table.markers.get(key(request))
@@ -60,7 +60,7 @@ def keyed_by(key):
 
 
 class ForgetsTheTerm(TableCommitter):
-    def _publish(self, request, rows):
+    def _append(self, request, rows):
         if self._table.down:
             raise ConnectionError
         channel = (request.lineage, request.sink, request.slot)
@@ -70,23 +70,23 @@ class ForgetsTheTerm(TableCommitter):
 
 
 class LooksWhetherRowsAreThere(TableCommitter):
-    def _publish(self, request, rows):
+    def _append(self, request, rows):
         if self._table.down:
             raise ConnectionError
         self._table.rows += [row for row in rows if row not in self._table.rows]
 
 
 class SaysAlwaysNew(TableCommitter):
-    def _publish(self, request, rows):
-        super()._publish(request, rows)
+    def _append(self, request, rows):
+        super()._append(request, rows)
         return True
 
 
 class GivesUp(TableCommitter):
-    def _publish(self, request, rows):
+    def _append(self, request, rows):
         if self._table.down:
             raise CommitRefused("no")
-        return super()._publish(request, rows)
+        return super()._append(request, rows)
 
 
 class LooksAwayAtStart(TableCommitter):
@@ -130,9 +130,9 @@ class GoesOnAfterAFailure(TableCommitter):
 
 
 class MarksEveryEpoch(TableCommitter):
-    def _publish(self, request, rows):
+    def _append(self, request, rows):
         self._table.markers[request.lineage, request.epoch, request.slot] = request.epoch
-        return super()._publish(request, rows)
+        return super()._append(request, rows)
 
 
 MISTAKES = [
