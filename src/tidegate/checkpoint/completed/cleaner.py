@@ -135,7 +135,6 @@ class Cleaner:
         """Return the files that only these lists have. They are noted as dropped at once, so that an error loses none."""
         lists, found, alone = self._shared.lists, set[str](), list[ListId]()
         for id in dropped:
-            # Between the snapshot of dropped lists and now, a checkpoint may have registered the same list again.
             if not lists.is_dropped(id):
                 continue
             if lists.to_load(id) is None:
@@ -162,7 +161,7 @@ class Cleaner:
 
         For many tasks, one call does a part of it; see `is_sweeping`.
 
-        1. Note what is referenced, then list, then read the pins. In this order concurrent publications do no harm:
+        1. Note what is referenced, then list, then read the pins. In this order concurrent completions do no harm:
            what they add is beyond the boundary, and what they drop is still noted, so a pin placed before is not missed.
         2. Load the lists of the tasks whose files were listed. If one is missing or damaged, that task is left alone.
         3. Delete the files that nothing references or can reference later (see `shared`), `_metadata` first.

@@ -46,7 +46,7 @@ class Announcements:
     """Those of one term. An id is announced to one epoch only."""
 
     def __init__(self) -> None:
-        # Two threads meet here and nowhere else: the one that runs epochs, and the one that decides about checkpoints.
+        # Two threads meet here: the one that runs epochs, and the one that decides about checkpoints.
         self._lock = Lock()
         self._next: Announced | None = None
         """The announcement that no epoch has taken yet."""

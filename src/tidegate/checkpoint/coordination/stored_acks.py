@@ -62,8 +62,7 @@ class StoredAcks:
                         # After the read: if it failed, the next look reads the object again.
                         watch.seen.add(path)
             except StorageError as error:
-                # Harmless: the next epoch brings the same acknowledgements. Only the publication of a checkpoint may
-                # end a term.
+                # Harmless: the next epoch brings the same acknowledgements. So this error must not end the term.
                 log.info("acknowledgements of checkpoint %d could not be read: %s", checkpoint_id, error)
         return parts
 

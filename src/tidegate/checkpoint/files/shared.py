@@ -70,8 +70,7 @@ class SharedRegistry:
 
     def unreferenced(self) -> frozenset[str]:
         """Files of dropped checkpoints that no other checkpoint references, until they are forgotten."""
-        # Another thread may register meanwhile. A path that is referenced again stays noted until that reference goes,
-        # too.
+        # A path that is referenced again stays noted until that reference goes, too.
         return frozenset(path for path in tuple(self._dropped) if path not in self)
 
     def forget(self, paths: Iterable[str]) -> None:

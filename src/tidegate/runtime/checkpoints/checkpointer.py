@@ -212,8 +212,8 @@ class Checkpointer:
                     self._ownership.failure.set(CheckpointsFailed(message), over=())
                 case WakeAt():
                     yield action
-        # The last two steps of every message. What has ended by now needs no look at storage, and the announcement that
-        # `_informed` has withdrawn must come back: epochs that begin without one make their checkpoint late.
+        # After all actions. What has ended by now needs no look at storage, and the announcement that `_informed` has
+        # withdrawn must come back: epochs that begin without one make their checkpoint late.
         self._acks.watch_only(pending.id for pending in self._coordinator.pending)
         yield from self._announce(self._now())
 

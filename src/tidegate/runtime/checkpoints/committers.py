@@ -111,7 +111,7 @@ class Committers:
             try:
                 committer.check_target()
             except Exception as error:
-                # An error that may pass does not stop a first start either: output waits for its target.
+                # An error that may pass does not stop a first start either, if its output can wait for the target.
                 if is_first and outcome_of(error).stops_the_job:
                     with _named(uid):
                         raise

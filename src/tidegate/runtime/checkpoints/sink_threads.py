@@ -159,7 +159,7 @@ class _SinkThread:
         taken: list[Committable] = []
 
         def call(effect: Commit) -> None:
-            # Asked by the thread that commits, right before it does: nobody else commits for this sink in between.
+            # Right before the commit: what another owner commits in between is not seen.
             with classified():
                 if effect.compare_with is not None:
                     check_markers(self._committer, self._uid, effect.compare_with)
