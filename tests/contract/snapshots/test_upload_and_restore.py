@@ -20,6 +20,7 @@ from tidegate.checkpoint.metadata import FileList, MetadataDamaged, StoredFileLi
 from tidegate.checkpoint.task import version_upload
 from tidegate.checkpoint.task.version_restore import HostVersions
 from tidegate.core import faults
+from tidegate.core.errors import StateError
 from tidegate.core.ids import AttemptId, HostId, Slot, TaskId
 from tidegate.core.storage_cost import StorageCalls
 from tidegate.state.backends import backend_named
@@ -27,6 +28,7 @@ from tidegate.state.disk.disk_token import note_start
 from tidegate.state.disk.local_root import LocalRoot
 from tidegate.state.disk.version_directory import version_path
 from tidegate.state.port import StateBackend
+from tidegate.state.rocksdb.store import RocksDBStore
 from tidegate.state.version import VersionId
 from tidegate.storage import CorruptFile, LocalStorage, ObjectMissing, Storage
 
@@ -592,6 +594,26 @@ def test_a_download_that_fails_leaves_nothing_behind(
             elsewhere.restore(*states, complete=True)
     assert not list(elsewhere.directory.glob(".restore-*"))
     assert elsewhere.restore(*states, complete=True) == version(50, term=2)
+
+
+def test_a_restore_that_is_interrupted_while_it_cuts_files_closes_its_store(
+    tmp_path: Path, storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Errors of the store end it by themselves. An interrupt of the worker does not."""
+    backend = backend_named("rocksdb")
+    _, states = two_halves(tmp_path, backend, storage)
+    stores: list[RocksDBStore] = []
+
+    def interrupted(store: RocksDBStore, *_: bytes) -> None:
+        stores.append(store)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RocksDBStore, "delete_range", interrupted)
+    host = Host(tmp_path / "new" / "L1-S0", backend, storage)
+    with pytest.raises(KeyboardInterrupt):
+        host.restore(*states, complete=True)
+    with pytest.raises(StateError, match="abandoned"):
+        stores[0].get(key(0, "k"))
 
 
 def test_what_a_dead_restore_left_is_tidied(elsewhere: Host, backend: StateBackend) -> None:

@@ -240,7 +240,12 @@ class _Restore:
         taken = _taken_over(plan, old, self.backend, self.target, converts)
         store: StateStore | None = None
         try:
-            store = self._begin(scratch.path, old, taken)
+            if taken is None:
+                store = self.backend.begin(self.directory, None, self.target, plan.key_groups)
+            else:
+                # Assigned before it is cut: an interrupt in between must not leave it open.
+                store = self._open(scratch.path, old[taken.source], self.backend, plan.key_groups)
+                _cut(store, taken)
             # In the order of old slots, which is the order of a list's elements.
             for source in plan.sources:
                 state = old[source]
@@ -268,17 +273,6 @@ class _Restore:
             raise
         finally:
             scratch.discard()
-
-    def _begin(self, place: Path, old: Mapping[TaskId, TaskState], taken: KeyedShare | None) -> StateStore:
-        """Open the store of the new version: empty, or with the files of one old task below `place`, cut to the share."""
-        groups = self.order.plan.key_groups
-        if taken is None:
-            return self.backend.begin(self.directory, None, self.target, groups)
-        store = self._open(place, old[taken.source], self.backend, groups)
-        begin, end = key_group_range(*taken.key_groups)
-        store.delete_range(b"", begin)
-        store.delete_range(end, OF_NO_KEY[0])
-        return store
 
     def _add(
         self,
@@ -382,6 +376,13 @@ def _taken_over(
     ]
     best = max(fit, key=size, default=None) if backend.cuts_cheaply else None
     return best if best is not None and size(best) > 0 else None
+
+
+def _cut(store: StateStore, share: KeyedShare) -> None:
+    """Delete the keyed entries of other shares. Lists stay: they are read before they are deleted."""
+    begin, end = key_group_range(*share.key_groups)
+    store.delete_range(b"", begin)
+    store.delete_range(end, OF_NO_KEY[0])
 
 
 def _entries(reader: StateStore, share: KeyedShare) -> Iterator[tuple[bytes, bytes]]:
