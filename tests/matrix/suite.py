@@ -53,8 +53,10 @@ _UPGRADE = "test_the_upgrade_of_a_running_job_goes_as_the_page_says"
 QUICK = Step(
     "quick", "what differs between versions, and a job that is restarted from its checkpoint",
     (
-        "tests/unit/runtime/test_spark_versions.py", "tests/unit/runtime/sources", "tests/unit/runtime/epochs",
-        "tests/integration/test_key_groups_spark.py",
+        "tests/unit/runtime/test_spark_versions.py", "tests/unit/runtime/sources",
+        "tests/unit/runtime/epochs/test_runner.py", "tests/unit/runtime/epochs/test_settings.py",
+        "tests/integration/test_key_groups_spark.py::test_every_key_has_the_key_group_in_python_that_spark_gives_it",
+        "tests/integration/test_key_groups_spark.py::test_a_salt_lands_on_its_partition",
         "tests/integration/test_checkpoints.py::test_a_cancelled_job_goes_back_to_its_last_checkpoint",
         "tests/integration/test_checkpoints.py::test_without_restarts_the_first_error_ends_the_job_and_the_next_start_resumes",
     ),
