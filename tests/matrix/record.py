@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.matrix.cells import CELLS, Cell, Dependencies
+from tests.matrix.cells import CELLS, DEFAULT, Cell, Dependencies
 from tests.matrix.environment import FOLDER, ROOT
 from tests.matrix.suite import FAILED, PASSED, SUITE, Outcome
 
@@ -112,7 +112,8 @@ def table(results: Iterable[Result]) -> str:
 
 def _row(cell: Cell, result: Result | None) -> str:
     if result is None:
-        return _line(cell.python, cell.spark, cell.java, cell.dependencies, "not run", "", "", "", "")
+        outcome = "CI runs everything" if cell == DEFAULT else "not run"
+        return _line(cell.python, cell.spark, cell.java, cell.dependencies, outcome, "", "", "", "")
     python, java = (
         result.versions.get(name, "") or chosen for name, chosen in (("python", cell.python), ("java", cell.java))
     )

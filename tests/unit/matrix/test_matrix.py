@@ -123,6 +123,7 @@ def test_a_row_has_exact_versions_and_the_figures_of_the_walk() -> None:
 def test_cells_that_have_not_run_are_rows_as_well() -> None:
     assert len(rows([])) == len(CELLS)
     assert rows([])["3.14 4.1.4 17 locked"][0] == "not run"
+    assert rows([])["3.11 4.3.0 17 locked"][0] == "CI runs everything"
 
 
 def test_the_table_replaces_what_is_between_its_marks() -> None:
