@@ -57,8 +57,13 @@ def chosen(words: Sequence[str]) -> list[Cell]:
 
 
 def in_turn(turn: int, cells: Sequence[Cell]) -> Cell:
-    """One of these cells, another one for the next number. Consecutive ones have another Spark where they can."""
-    others = sorted((cell for cell in cells if cell != DEFAULT), key=_mixed)
+    """One of these cells, another one for the next number. Consecutive ones have another Spark where they can.
+
+    None with the newest dependencies: a release of somebody else must not decide whether a change lands.
+    """
+    others = sorted(
+        (cell for cell in cells if cell != DEFAULT and cell.dependencies != Dependencies.NEWEST), key=_mixed
+    )
     return others[turn % len(others)]
 
 
