@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.matrix.cells import CELLS, DEFAULT, Cell, Dependencies
 from tests.matrix.environment import FOLDER, ROOT
-from tests.matrix.suite import FAILED, PASSED, SUITE, Outcome
+from tests.matrix.suite import FAILED, PASSED, QUICK, SUITE, Outcome
 
 FILE = Path(__file__).with_name("record.jsonl")
 PAGE = ROOT / "docs" / "reference" / "support-matrix.md"
@@ -63,6 +63,16 @@ def result_of(cell: Cell, commit: str, versions: Mapping[str, str], steps: Mappi
 
 def impossible(cell: Cell, commit: str, reason: str) -> Result:
     return Result(**asdict(cell), date=time.strftime("%Y-%m-%d"), commit=commit, outcome=IMPOSSIBLE, reason=reason)
+
+
+def known_to_work(results: Iterable[Result]) -> list[Cell]:
+    """The cells, without the default, in which the short suite or the whole one has passed."""
+    return [
+        result.cell
+        for result in results
+        if result.cell != DEFAULT
+        if result.outcome == PASSED or result.steps.get(QUICK.name, {}).get("outcome") == PASSED
+    ]
 
 
 def keep(result: Result) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.matrix import environment
 from tests.matrix.cells import CELLS, DEFAULT, Cell, Dependencies, chosen, in_turn
 from tests.matrix.environment import find_java, find_python, requirements
-from tests.matrix.record import BEGIN, END, Result, in_page, result_of, table
+from tests.matrix.record import BEGIN, END, Result, in_page, known_to_work, result_of, table
 from tests.matrix.suite import FAILED, PASSED, QUICK, SUITE, Outcome
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -52,6 +52,18 @@ def test_consecutive_commits_take_every_cell_but_the_default_and_those_that_chan
     fixed = {cell for cell in CELLS if cell.dependencies != Dependencies.NEWEST}
     turns = [in_turn(turn, CELLS) for turn in range(100, 100 + len(fixed) - 1)]
     assert {*turns} == fixed - {DEFAULT}
+
+
+def test_a_cell_takes_its_turn_once_a_suite_has_passed_in_it() -> None:
+    quick = Outcome(PASSED, 10, {"passed": 5})
+    results = [
+        result_of(DEFAULT, COMMIT, {}, ALL_PASSED),
+        result_of(Cell("3.11", "4.1.4"), COMMIT, {}, {QUICK.name: Outcome(FAILED, 10)}),
+        result_of(Cell("3.11", "4.2.1"), COMMIT, {}, {QUICK.name: quick}),
+        result_of(Cell("3.12", "4.2.1"), COMMIT, {}, {"unit": quick}),
+        result_of(Cell("3.13", "4.2.1"), COMMIT, {}, {step.name: quick for step in SUITE}),
+    ]
+    assert known_to_work(results) == [Cell("3.11", "4.2.1"), Cell("3.13", "4.2.1")]
 
 
 def test_consecutive_commits_take_another_spark() -> None:
