@@ -49,18 +49,22 @@ def change_since(base: str, root: Path = ROOT) -> Change | None:
     if changed is None or new is None:
         return None
     differing = frozenset((changed + new).splitlines()) - _OF_TIMES
-    described = frozenset(file for file in differing if _only_described(root, base, file))
-    same = frozenset(file for file in differing - described if _does_the_same(root, base, file))
-    return Change(base, differing - described - same, described)
+    files = set()
+    described = set()
+    for file in differing:
+        texts = _texts(root, base, file)
+        if texts is None or _differ(file, texts, docstrings=False):
+            files.add(file)
+        elif _differ(file, texts, docstrings=True):
+            described.add(file)
+    return Change(base, frozenset(files), frozenset(described))
 
 
 def program_of(file: str, text: str, *, docstrings: bool) -> str:
-    """What a file does, in a form that is equal for two texts that do the same. A file of which nothing is known does what its
-    text says, and so does a program that cannot be parsed."""
+    """What a program or a page does, in a form that is equal for two texts that do the same. A program that cannot be parsed does
+    what its text says."""
     if file.endswith(".md"):
         return "\n".join(_BLOCK.findall(text))
-    if not file.endswith(".py"):
-        return text
     try:
         tree = ast.parse(text)
     except SyntaxError:
@@ -82,23 +86,18 @@ def _is_text(node: ast.AST) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
-def _does_the_same(root: Path, base: str, file: str, *, docstrings: bool = True) -> bool:
-    before = _git(root, "show", f"{base}:{file}")
+def _texts(root: Path, base: str, file: str) -> tuple[str, str] | None:
+    """A program or page at the base and now. None if it is new, was deleted, or is another kind of file, such as a picture."""
     now = root / file
-    if before is None or not now.is_file():
-        return False  # it is new, or it was deleted
-    try:
-        after = now.read_text()
-    except UnicodeDecodeError:
-        return False
-    return program_of(file, before, docstrings=docstrings) == program_of(file, after, docstrings=docstrings)
+    if not file.endswith((".py", ".md")) or not now.is_file():
+        return None
+    before = _git(root, "show", f"{base}:{file}")
+    return None if before is None else (before, now.read_text())
 
 
-def _only_described(root: Path, base: str, file: str) -> bool:
-    """Whether the docstrings of a program changed, and nothing else that it does."""
-    if not file.endswith(".py") or _does_the_same(root, base, file):
-        return False
-    return _does_the_same(root, base, file, docstrings=False)
+def _differ(file: str, texts: tuple[str, str], *, docstrings: bool) -> bool:
+    before, after = (program_of(file, text, docstrings=docstrings) for text in texts)
+    return before != after
 
 
 def base_commit() -> str | None:

@@ -186,6 +186,15 @@ def test_another_program_another_block_and_any_other_file_are_a_change(
     assert change_since(base, tmp_path) == Change(base, frozenset({file}))
 
 
+def test_another_picture_is_a_change(tmp_path: Path):
+    """It is no text, so nothing of it is compared."""
+    picture = tmp_path / "a.png"
+    picture.write_bytes(b"\x89PNG\xff1")
+    base = committed(tmp_path, {})
+    picture.write_bytes(b"\x89PNG\xff2")
+    assert change_since(base, tmp_path) == Change(base, frozenset({"a.png"}))
+
+
 def test_a_deleted_file_is_a_change(tmp_path: Path):
     base = committed(tmp_path, {"a.py": "# nothing\n"})
     (tmp_path / "a.py").unlink()
